@@ -1,0 +1,33 @@
+"""Installs a Bazel from the Debian archive: python3 tools/bootstrap PREFIX.
+
+PREFIX is the folder that tools/bazel then runs Bazel from. The install is whole exactly when
+PREFIX/complete exists: it is written last, after Bazel has built something. Everything before that
+can be interrupted at any point; what an interrupted run leaves is removed, or in the case of
+downloads used, by the next. A lock beside PREFIX keeps two runs apart.
+"""
+
+import os
+import sys
+
+sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from tools.bootstrap import install, report  # noqa: E402
+
+
+def main() -> int:
+    if len(sys.argv) != 2:
+        print("usage: python3 tools/bootstrap PREFIX", file=sys.stderr)
+        return 2
+    try:
+        install.install(os.path.abspath(sys.argv[1]), report.Progress())
+    except report.BootstrapError as error:
+        print(f"\ntools/bazel: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ntools/bazel: interrupted; the next run goes on from here.", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
