@@ -26,6 +26,7 @@ LEFT_OUT = (
     "openssl perl perl-base python3 readline-common tzdata unzip util-linux zlib1g-dev"
 ).split()
 
+_UNREACHABLE = re.compile(r"resolv|onnect|timed out|unreachable")
 _UPDATE_DEADLINE_S = 900
 _DOWNLOAD_DEADLINE_S = 7200
 
@@ -68,6 +69,8 @@ class Archive:
                     self._update(mirror, suite)
                 except _AptFailure as failure:
                     failures.append(str(failure))
+                    if _UNREACHABLE.search(str(failure)):
+                        break  # The other suites of this mirror would be tried in vain.
                     continue
                 version = self._candidate()
                 if version and fits(version):
@@ -150,7 +153,7 @@ class Archive:
             "APT::Install-Recommends": "false",
             "APT::Sandbox::User": "root",
             "APT::Update::Error-Mode": "any",
-            "Acquire::Retries": "3",
+            "Acquire::Retries": "2",
         }
         with open(os.path.join(self._folder, "apt.conf"), "w", encoding="utf-8") as file:
             file.write(acquire)
@@ -160,23 +163,10 @@ class Archive:
                 file.write(f'{name} "{value}";\n')
 
     def _update(self, mirror: str, suite: str) -> None:
-        step = f"reading the index of Debian {suite}"
-        try:
-            self._write_source(mirror, suite, check_age=True)
-            self._apt(["apt-get", "update", "-q"], step, _UPDATE_DEADLINE_S)
-        except _AptFailure as failure:
-            if "is expired" not in str(failure):
-                raise
-            # A mirror that stands still serves an index whose time is up. It is still signed,
-            # and whether its Bazel fits is looked at, so its age alone does no harm here.
-            self._progress.say(f"the mirror's index of {suite} is out of date; using it as it is")
-            self._write_source(mirror, suite, check_age=False)
-            self._apt(["apt-get", "update", "-q"], step, _UPDATE_DEADLINE_S)
-
-    def _write_source(self, mirror: str, suite: str, check_age: bool) -> None:
-        options = f"signed-by={KEYRING}" + ("" if check_age else " check-valid-until=no")
         with open(os.path.join(self._folder, "sources.list"), "w", encoding="utf-8") as file:
-            file.write(f"deb [{options}] {mirror} {suite} main\n")
+            file.write(f"deb [signed-by={KEYRING}] {mirror} {suite} main\n")
+        step = f"reading the index of Debian {suite}"
+        self._apt(["apt-get", "update", "-q"], step, _UPDATE_DEADLINE_S)
 
     def _candidate(self) -> Optional[str]:
         _, out, _ = processes.output(["apt-cache", "policy", PACKAGE], 60, env=self._environment)
@@ -221,12 +211,18 @@ def _explain(apt_errors: str, folder: str) -> BootstrapError:
     """The sentence for a failure of apt."""
     if re.search(r"No space left|enough free space|Disk quota", apt_errors):
         return BootstrapError(DISK_FULL.format(folder=folder, need_mb=host.NEEDED_MB))
-    if re.search(r"NO_PUBKEY|not signed|signatures|KEYEXPIRED|BADSIG", apt_errors):
+    if re.search(r"NO_PUBKEY|not signed|signature|BADSIG", apt_errors):
         return BootstrapError(
             "the Debian mirror's index is not signed by a key in Debian's keyring: as root run "
             "'apt-get install --reinstall debian-archive-keyring' and run this again."
         )
-    if re.search(r"resolv|onnect|timed out|unreachable|Failed to fetch", apt_errors):
+    if "expired" in apt_errors:
+        return BootstrapError(
+            f"the Debian mirror serves an index whose time is up ({_last_line(apt_errors)}): set "
+            "this machine's clock, or name a mirror in apt's sources that is kept up to date, and "
+            "run this again."
+        )
+    if _UNREACHABLE.search(apt_errors):
         return BootstrapError(
             f"the Debian mirror of this machine's apt sources cannot be reached "
             f"({_last_line(apt_errors)}): connect to the network (apt's proxy settings are used), "

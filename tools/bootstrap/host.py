@@ -48,7 +48,7 @@ def check_platform(release: Dict[str, str], system: str, machine: str) -> None:
 
 def check_tools() -> None:
     """Raises unless the programs that unpack packages and compile are there."""
-    for tool in ("apt-get", "apt-cache", "apt-config", "dpkg-deb", "tar"):
+    for tool in ("apt-get", "apt-cache", "apt-config", "dpkg-deb", "setpriv", "tar"):
         if not shutil.which(tool):
             raise BootstrapError(
                 f"there is no {tool} on PATH, which Debian always has: repair this machine's "

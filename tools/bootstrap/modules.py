@@ -119,11 +119,14 @@ def write(prefix: str) -> None:
         )
     registry = os.path.join(prefix, "registry")
     os.makedirs(registry, exist_ok=True)
+    os.makedirs(os.path.join(prefix, "tmp"), exist_ok=True)
     lines = [
         f"startup --install_base={prefix}/{BAZEL_SHARE}",
         "startup --trust_install_base",
         f"startup --server_javabase={prefix}/{JAVA}",
         "startup --max_idle_secs=1800",
+        # Debian's build leaves a file there at each start of the server; tools/bazel removes it.
+        f"startup --host_jvm_args=-Djava.io.tmpdir={prefix}/tmp",
         "startup --host_jvm_args=-Xmx2g",
         "startup --host_jvm_args=-XX:+UseSerialGC",
         f"common --registry=file://{registry}",

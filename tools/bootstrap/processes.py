@@ -1,15 +1,10 @@
 """Child processes that cannot outlive or outwit the bootstrap."""
 
-import ctypes
 import os
-import signal
 import subprocess
 import threading
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Sequence
-
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
 
 _kept_fds: List[int] = []
 
@@ -24,22 +19,17 @@ def environment(**more: str) -> Dict[str, str]:
     return {**os.environ, "LC_ALL": "C", "LANGUAGE": "", **more}
 
 
-def _die_with_parent() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def start(command: Sequence[str], **options: Any) -> "subprocess.Popen[str]":
     """Starts `command` so that it is killed when this process is, however that happens."""
     kept = _kept_fds if options.pop("keep_lock", True) else []
     pass_fds = tuple(kept) + tuple(options.pop("pass_fds", ()))
     options.setdefault("env", environment())
     return subprocess.Popen(
-        command,
+        ["setpriv", "--pdeathsig", "KILL", *command],
         stdin=options.pop("stdin", subprocess.DEVNULL),
         text=True,
         errors="replace",
         pass_fds=pass_fds,
-        preexec_fn=_die_with_parent,
         **options,
     )
 
