@@ -1,0 +1,189 @@
+// The loops over the arrays and the table of all kernels of one path. Included once by each
+// kernels_<path>.cc, which sets OCCL_VECTOR_BYTES.
+#ifndef OCCL_REDUCE_KERNELS_H_
+#define OCCL_REDUCE_KERNELS_H_
+
+#include "occl/reduce/elements.h"
+#include "occl/reduce/kernel_table.h"
+
+namespace occl::reduce {
+namespace {
+
+// What happens to a source as it is read, and to the accumulator at the end.
+template <class CombineOp>
+struct Simple {
+  using Combine = CombineOp;
+  template <class E>
+  static typename E::Acc Take(Bytes bytes, int, const ReduceArgs&) {
+    return E::Decode(bytes);
+  }
+  template <class E>
+  static Bytes Finish(typename E::Acc acc, const ReduceArgs&) {
+    return E::Encode(acc);
+  }
+};
+struct Average : Simple<Add> {
+  template <class E>
+  static Bytes Finish(typename E::Acc acc, const ReduceArgs& args) {
+    return E::Encode(Divide(acc, args.avg_divisor));
+  }
+};
+struct Premultiplied : Simple<Add> {
+  template <class E>
+  static typename E::Acc Take(Bytes bytes, int source, const ReduceArgs& args) {
+    return Mul::Do(E::Decode(bytes), E::Scale(args.scales, source));
+  }
+};
+
+struct Arrays {
+  void* const* dsts;
+  int n_dsts;
+  const void* const* srcs;
+  int n_srcs;
+};
+
+inline const char* Source(const Arrays& arrays, int s, size_t offset) {
+  return static_cast<const char*>(arrays.srcs[s]) + offset;
+}
+
+// kUnroll vectors, from `offset` bytes on. All sources are read before anything is written.
+template <class E, class Op, int kSources, int kUnroll>
+inline __attribute__((always_inline)) void Step(const Arrays& arrays, size_t offset,
+                                                const ReduceArgs& args) {
+  const int n_srcs = kSources > 0 ? kSources : arrays.n_srcs;
+  typename E::Acc acc[kUnroll];
+  const char* first = Source(arrays, 0, offset);
+#pragma GCC unroll 8
+  for (int u = 0; u < kUnroll; ++u) {
+    acc[u] = Op::template Take<E>(LoadBytes(first + u * kVectorBytes), 0, args);
+  }
+#pragma GCC unroll 4
+  for (int s = 1; s < n_srcs; ++s) {
+    const char* src = Source(arrays, s, offset);
+#pragma GCC unroll 8
+    for (int u = 0; u < kUnroll; ++u) {
+      acc[u] =
+          Op::Combine::Do(acc[u], Op::template Take<E>(LoadBytes(src + u * kVectorBytes), s, args));
+    }
+  }
+  Bytes out[kUnroll];
+#pragma GCC unroll 8
+  for (int u = 0; u < kUnroll; ++u) out[u] = Op::template Finish<E>(acc[u], args);
+  for (int d = 0; d < arrays.n_dsts; ++d) {
+    char* dst = static_cast<char*>(arrays.dsts[d]) + offset;
+#pragma GCC unroll 8
+    for (int u = 0; u < kUnroll; ++u) StoreBytes(dst + u * kVectorBytes, out[u]);
+  }
+}
+
+// The last elements, fewer than a vector: through a padded copy, with the same instructions.
+template <class E, class Op>
+void Tail(const Arrays& arrays, size_t offset, size_t bytes, const ReduceArgs& args) {
+  typename E::Acc acc = {};
+  for (int s = 0; s < arrays.n_srcs; ++s) {
+    char padded[kVectorBytes] = {};
+    __builtin_memcpy(padded, Source(arrays, s, offset), bytes);
+    const typename E::Acc next = Op::template Take<E>(LoadBytes(padded), s, args);
+    acc = s == 0 ? next : Op::Combine::Do(acc, next);
+  }
+  const Bytes out = Op::template Finish<E>(acc, args);
+  for (int d = 0; d < arrays.n_dsts; ++d) {
+    __builtin_memcpy(static_cast<char*>(arrays.dsts[d]) + offset, &out, bytes);
+  }
+}
+
+template <class E, class Op, int kSources>
+void Loop(const Arrays& arrays, size_t bytes, const ReduceArgs& args) {
+  constexpr int kUnroll = 4;
+  constexpr size_t kStepBytes = kUnroll * kVectorBytes;
+  size_t offset = 0;
+  for (; offset + kStepBytes <= bytes; offset += kStepBytes) {
+    Step<E, Op, kSources, kUnroll>(arrays, offset, args);
+  }
+  for (; offset + kVectorBytes <= bytes; offset += kVectorBytes) {
+    Step<E, Op, kSources, 1>(arrays, offset, args);
+  }
+  if (offset < bytes) Tail<E, Op>(arrays, offset, bytes - offset, args);
+}
+
+template <class E, class Op>
+void Reduce(void* const* dsts, int n_dsts, const void* const* srcs, int n_srcs, size_t count_elems,
+            const ReduceArgs& args) {
+  const Arrays arrays = {dsts, n_dsts, srcs, n_srcs};
+  const size_t bytes = count_elems * E::kElementBytes;
+  if (n_srcs == 2) {
+    Loop<E, Op, 2>(arrays, bytes, args);
+  } else {
+    Loop<E, Op, 0>(arrays, bytes, args);
+  }
+}
+
+constexpr int Column(RedKind kind) { return static_cast<int>(kind); }
+
+template <class E>
+constexpr void FillArithmetic(Kernel* row) {
+  row[Column(RedKind::kSum)] = Reduce<E, Simple<Add>>;
+  row[Column(RedKind::kProd)] = Reduce<E, Simple<Mul>>;
+  row[Column(RedKind::kAvg)] = Reduce<E, Average>;
+}
+template <class E>
+constexpr void FillOrder(Kernel* row) {
+  row[Column(RedKind::kMin)] = Reduce<E, Simple<Min>>;
+  row[Column(RedKind::kMax)] = Reduce<E, Simple<Max>>;
+}
+template <class E>
+constexpr void FillBits(Kernel* row) {
+  row[Column(RedKind::kBand)] = Reduce<E, Simple<And>>;
+  row[Column(RedKind::kBor)] = Reduce<E, Simple<Or>>;
+  row[Column(RedKind::kBxor)] = Reduce<E, Simple<Xor>>;
+}
+template <class E>
+constexpr void FillFloat(Kernel* row) {
+  FillArithmetic<E>(row);
+  FillOrder<E>(row);
+  row[Column(RedKind::kPremulSum)] = Reduce<E, Premultiplied>;
+}
+template <class E>
+constexpr void FillComplex(Kernel* row) {
+  FillArithmetic<E>(row);
+  row[Column(RedKind::kPremulSum)] = Reduce<E, Premultiplied>;
+}
+// Signed integers wrap around as the unsigned ones do, with the same bits.
+template <class Signed, class Unsigned>
+constexpr void FillIntegers(Kernel* signed_row, Kernel* unsigned_row) {
+  FillArithmetic<Plain<Unsigned>>(unsigned_row);
+  FillOrder<Plain<Unsigned>>(unsigned_row);
+  FillBits<Plain<Unsigned>>(unsigned_row);
+  for (int i = 0; i < kNumRedKinds; ++i) signed_row[i] = unsigned_row[i];
+  FillOrder<Plain<Signed>>(signed_row);
+  signed_row[Column(RedKind::kAvg)] = Reduce<Plain<Signed>, Average>;
+}
+constexpr void FillBool(Kernel* row) {
+  FillBits<Bool>(row);
+  for (RedKind kind : {RedKind::kProd, RedKind::kMin})
+    row[Column(kind)] = row[Column(RedKind::kBand)];
+  for (RedKind kind : {RedKind::kSum, RedKind::kMax})
+    row[Column(kind)] = row[Column(RedKind::kBor)];
+}
+
+[[maybe_unused]] constexpr KernelTable AllKernels() {
+  KernelTable table;
+  auto& rows = table.kernels;
+  FillIntegers<int8_t, uint8_t>(rows[occlInt8], rows[occlUint8]);
+  FillIntegers<int16_t, uint16_t>(rows[occlInt16], rows[occlUint16]);
+  FillIntegers<int32_t, uint32_t>(rows[occlInt32], rows[occlUint32]);
+  FillIntegers<int64_t, uint64_t>(rows[occlInt64], rows[occlUint64]);
+  FillBool(rows[occlBool]);
+  FillFloat<Float16>(rows[occlFloat16]);
+  FillFloat<BFloat16>(rows[occlBfloat16]);
+  FillFloat<Plain<float>>(rows[occlFloat32]);
+  FillFloat<Plain<double>>(rows[occlFloat64]);
+  FillComplex<Complex<float>>(rows[occlComplex64]);
+  FillComplex<Complex<double>>(rows[occlComplex128]);
+  return table;
+}
+
+}  // namespace
+}  // namespace occl::reduce
+
+#endif  // OCCL_REDUCE_KERNELS_H_

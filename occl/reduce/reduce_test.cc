@@ -1,0 +1,280 @@
+// Every kernel of every path against the oracle: all datatypes and operations, 1..9 sources and a
+// few larger numbers, awkward counts, every misalignment class, every allowed aliasing.
+#include "occl/reduce/reduce.h"
+
+#include <algorithm>
+#include <random>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "occl/reduce/reduce_oracle.h"
+
+namespace occl::reduce {
+namespace {
+
+using oracle::Boolean;
+
+constexpr size_t kMaxCount = 1100;
+constexpr size_t kMaxMisalign = 16;
+constexpr size_t kGuard = 128;
+constexpr uint8_t kGuardByte = 0xa5;
+
+std::vector<CpuPath> Paths() {
+  std::vector<CpuPath> paths;
+  for (int p = 0; p <= static_cast<int>(BestCpuPath()); ++p) {
+    paths.push_back(static_cast<CpuPath>(p));
+  }
+  return paths;
+}
+
+// Random bits, with small numbers and special values of the type mixed in.
+template <class T>
+void FillRandom(std::mt19937_64& rng, uint8_t* bytes, size_t count) {
+  for (size_t i = 0; i < count * sizeof(T); ++i) bytes[i] = static_cast<uint8_t>(rng());
+  for (size_t i = 0; i < count; ++i) {
+    uint8_t* p = bytes + i * sizeof(T);
+    if constexpr (std::is_floating_point_v<T>) {
+      const T special[] = {T(0),
+                           -T(0),
+                           std::numeric_limits<T>::infinity(),
+                           -std::numeric_limits<T>::infinity(),
+                           std::numeric_limits<T>::denorm_min(),
+                           -std::numeric_limits<T>::min() / 3,
+                           std::numeric_limits<T>::max(),
+                           std::numeric_limits<T>::quiet_NaN()};
+      T value = oracle::Load<T>(p);
+      const int pick = static_cast<int>(rng() % 32);
+      if (pick < 8) value = special[pick];
+      if (pick >= 12) value = static_cast<T>(static_cast<int64_t>(rng()) * 0x1p-62);
+      std::memcpy(p, &value, sizeof value);
+    } else if constexpr (oracle::kIsSmallFloat<T>) {
+      const float value = static_cast<float>(static_cast<int64_t>(rng()) * 0x1p-62);
+      const T nearest = T::Nearest(value);
+      if (rng() % 2 == 0) std::memcpy(p, &nearest, sizeof nearest);
+      if (rng() % 8 == 0) p[1] &= 0x80;  // denormals
+    } else if constexpr (std::is_same_v<T, Boolean>) {
+      if (rng() % 2 == 0) p[0] = static_cast<uint8_t>(rng() % 2);
+    }
+  }
+}
+template <class T>
+void FillComplex(std::mt19937_64& rng, uint8_t* bytes, size_t count) {
+  FillRandom<typename T::value_type>(rng, bytes, 2 * count);
+}
+
+template <class T>
+class Case {
+ public:
+  Case(occlDataType_t datatype, RedKind kind, int n_srcs, uint64_t seed)
+      : datatype_(datatype), kind_(kind), n_srcs_(n_srcs), rng_(seed) {
+    for (int s = 0; s < n_srcs; ++s) {
+      inputs_.emplace_back(kMaxCount * sizeof(T));
+      if constexpr (oracle::kIsComplex<T>) {
+        FillComplex<T>(rng_, inputs_.back().data(), kMaxCount);
+      } else {
+        FillRandom<T>(rng_, inputs_.back().data(), kMaxCount);
+      }
+      for (int part = 0; part < 2; ++part) scales_.push_back(0.1 * (s + 1) - 0.7 * part);
+    }
+    args_ = {scales_.data(), static_cast<uint32_t>(n_srcs)};
+    std::vector<const uint8_t*> srcs;
+    for (const auto& input : inputs_) srcs.push_back(input.data());
+    for (size_t i = 0; i < kMaxCount; ++i) {
+      expected_.push_back(oracle::Element<T>(kind, srcs, i, args_));
+    }
+  }
+
+  // dst_is_source: index of the source that is also the first destination, or -1.
+  void Check(CpuPath path, size_t count, size_t misalign, int dst_is_source, bool second_dst) {
+    Plan plan;
+    std::string message;
+    ASSERT_EQ(Resolve(datatype_, kind_, &plan, &message, path), occlSuccess) << message;
+    ASSERT_EQ(plan.element_bytes, sizeof(T));
+    std::vector<std::vector<uint8_t>> memory;
+    std::vector<void*> srcs;
+    for (int s = 0; s < n_srcs_; ++s) {
+      const size_t shift = kGuard + (misalign * static_cast<size_t>(s + 1)) % kMaxMisalign;
+      srcs.push_back(Place(memory, shift, count));
+      std::memcpy(srcs.back(), inputs_[static_cast<size_t>(s)].data(), count * sizeof(T));
+    }
+    std::vector<void*> dsts;
+    if (dst_is_source >= 0) dsts.push_back(srcs[static_cast<size_t>(dst_is_source)]);
+    if (dst_is_source < 0 || second_dst) dsts.push_back(Place(memory, kGuard + misalign, count));
+    if (dst_is_source < 0 && second_dst) dsts.push_back(Place(memory, kGuard, count));
+    Run(plan, dsts.data(), static_cast<int>(dsts.size()), srcs.data(), n_srcs_, count, args_);
+    for (void* dst : dsts) Compare(static_cast<const uint8_t*>(dst), path, count);
+  }
+
+ private:
+  static void* Place(std::vector<std::vector<uint8_t>>& memory, size_t shift, size_t count) {
+    memory.emplace_back(shift + count * sizeof(T) + kGuard, kGuardByte);
+    return memory.back().data() + shift;
+  }
+
+  void Compare(const uint8_t* dst, CpuPath path, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      ASSERT_TRUE(oracle::Same(oracle::Load<T>(dst + i * sizeof(T)), expected_[i]))
+          << RedKindName(kind_) << " of " << DataTypeName(datatype_) << ", path "
+          << static_cast<int>(path) << ", " << n_srcs_ << " sources, element " << i << " of "
+          << count;
+    }
+    for (size_t i = 1; i <= kGuard / 2; ++i) ASSERT_EQ(*(dst - i), kGuardByte) << "written before";
+    for (size_t i = 0; i < kGuard; ++i) {
+      ASSERT_EQ(dst[count * sizeof(T) + i], kGuardByte) << "written behind the end";
+    }
+  }
+
+  occlDataType_t datatype_;
+  RedKind kind_;
+  int n_srcs_;
+  std::mt19937_64 rng_;
+  std::vector<std::vector<uint8_t>> inputs_;
+  std::vector<double> scales_;
+  ReduceArgs args_;
+  std::vector<T> expected_;
+};
+
+constexpr size_t kCounts[] = {0,  1,  2,  3,  5,   7,   8,   15,  16,  17,  31,  32,   33,
+                              63, 64, 65, 97, 127, 128, 129, 255, 257, 511, 513, 1031, 1100};
+constexpr int kSourceCounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 33, 64};
+
+bool MakesSense(occlDataType_t t, RedKind kind) {
+  const bool small = t == occlFloat8e4m3 || t == occlFloat8e5m2 || t == occlFloat8;
+  if (small || t == occlBytes) return false;
+  const bool is_complex = t == occlComplex64 || t == occlComplex128;
+  const bool is_float =
+      t == occlFloat16 || t == occlFloat32 || t == occlFloat64 || t == occlBfloat16;
+  switch (kind) {
+    case RedKind::kSum:
+    case RedKind::kProd:
+      return true;
+    case RedKind::kMin:
+    case RedKind::kMax:
+      return !is_complex;
+    case RedKind::kAvg:
+      return t != occlBool;
+    case RedKind::kBand:
+    case RedKind::kBor:
+    case RedKind::kBxor:
+      return !is_complex && !is_float;
+    case RedKind::kPremulSum:
+      return is_complex || is_float;
+  }
+  return false;
+}
+
+template <class T>
+void Sweep(occlDataType_t datatype) {
+  for (int k = 0; k < kNumRedKinds; ++k) {
+    const RedKind kind = static_cast<RedKind>(k);
+    if (!MakesSense(datatype, kind)) continue;
+    for (int n_srcs : kSourceCounts) {
+      Case<T> one(datatype, kind, n_srcs, /*seed=*/static_cast<uint64_t>(1000 * k + n_srcs));
+      for (CpuPath path : Paths()) {
+        size_t round = 0;
+        for (size_t count : kCounts) {
+          // -1: out of place; each source in turn is the destination otherwise.
+          const int alias = static_cast<int>(round % static_cast<size_t>(n_srcs + 1)) - 1;
+          one.Check(path, count, round % kMaxMisalign, alias, round % 3 == 1);
+          one.Check(path, count, 0, -1, false);
+          if (testing::Test::HasFatalFailure()) return;
+          ++round;
+        }
+      }
+    }
+  }
+}
+
+TEST(ReduceTest, Int8EqualsOracle) { Sweep<int8_t>(occlInt8); }
+TEST(ReduceTest, Uint8EqualsOracle) { Sweep<uint8_t>(occlUint8); }
+TEST(ReduceTest, Int16EqualsOracle) { Sweep<int16_t>(occlInt16); }
+TEST(ReduceTest, Uint16EqualsOracle) { Sweep<uint16_t>(occlUint16); }
+TEST(ReduceTest, Int32EqualsOracle) { Sweep<int32_t>(occlInt32); }
+TEST(ReduceTest, Uint32EqualsOracle) { Sweep<uint32_t>(occlUint32); }
+TEST(ReduceTest, Int64EqualsOracle) { Sweep<int64_t>(occlInt64); }
+TEST(ReduceTest, Uint64EqualsOracle) { Sweep<uint64_t>(occlUint64); }
+TEST(ReduceTest, BoolEqualsOracle) { Sweep<Boolean>(occlBool); }
+TEST(ReduceTest, Float16EqualsOracle) { Sweep<oracle::Half>(occlFloat16); }
+TEST(ReduceTest, BFloat16EqualsOracle) { Sweep<oracle::BFloat>(occlBfloat16); }
+TEST(ReduceTest, Float32EqualsOracle) { Sweep<float>(occlFloat32); }
+TEST(ReduceTest, Float64EqualsOracle) { Sweep<double>(occlFloat64); }
+TEST(ReduceTest, Complex64EqualsOracle) { Sweep<std::complex<float>>(occlComplex64); }
+TEST(ReduceTest, Complex128EqualsOracle) { Sweep<std::complex<double>>(occlComplex128); }
+
+TEST(ReduceTest, RefusesPairsThatMakeNoSenseAndNamesThem) {
+  for (CpuPath path : Paths()) {
+    for (int t = 0; t < occlNumTypes; ++t) {
+      for (int k = 0; k < kNumRedKinds; ++k) {
+        const auto datatype = static_cast<occlDataType_t>(t);
+        const auto kind = static_cast<RedKind>(k);
+        Plan plan;
+        std::string message;
+        const occlResult_t result = Resolve(datatype, kind, &plan, &message, path);
+        if (MakesSense(datatype, kind)) {
+          EXPECT_EQ(result, occlSuccess) << message;
+          continue;
+        }
+        EXPECT_EQ(result, occlInvalidArgument);
+        EXPECT_EQ(plan.kernel, nullptr);
+        EXPECT_NE(message.find(RedKindName(kind)), std::string::npos) << message;
+        EXPECT_NE(message.find(DataTypeName(datatype)), std::string::npos) << message;
+      }
+    }
+  }
+}
+
+TEST(ReduceTest, RefusesUnknownDatatype) {
+  Plan plan;
+  std::string message;
+  EXPECT_EQ(Resolve(static_cast<occlDataType_t>(occlNumTypes), RedKind::kSum, &plan, &message),
+            occlInvalidArgument);
+  EXPECT_EQ(Resolve(static_cast<occlDataType_t>(-1), RedKind::kSum, &plan, &message),
+            occlInvalidArgument);
+}
+
+// All 65,536 values survive a trip through the accumulator, on each path.
+template <class T>
+void EveryValueStays(occlDataType_t datatype) {
+  std::vector<uint16_t> all(65536), out(65536);
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i);
+  for (CpuPath path : Paths()) {
+    Plan plan;
+    std::string message;
+    ASSERT_EQ(Resolve(datatype, RedKind::kSum, &plan, &message, path), occlSuccess);
+    void* dst = out.data();
+    const void* src = all.data();
+    Run(plan, &dst, 1, &src, 1, all.size());
+    for (size_t i = 0; i < all.size(); ++i) {
+      ASSERT_TRUE(oracle::Same(T{out[i]}, T{all[i]})) << std::hex << i << " became " << out[i];
+    }
+  }
+}
+TEST(ReduceTest, EveryFloat16Stays) { EveryValueStays<oracle::Half>(occlFloat16); }
+TEST(ReduceTest, EveryBFloat16Stays) { EveryValueStays<oracle::BFloat>(occlBfloat16); }
+
+// A NaN keeps its payload: the bits are those of the lowest path on every other one.
+TEST(ReduceTest, PathsAgreeOnTheBitsOfANaN) {
+  for (occlDataType_t datatype : {occlFloat16, occlBfloat16}) {
+    std::vector<uint16_t> nan, one;
+    const uint16_t infinity = datatype == occlFloat16 ? 0x7c00 : 0x7f80;
+    for (int i = 0; i < 65536; ++i) {
+      const uint16_t bits = static_cast<uint16_t>(i);
+      if ((bits & infinity) == infinity && (bits & 0x7fff) != infinity) nan.push_back(bits);
+    }
+    one.assign(nan.size(), datatype == occlFloat16 ? 0x3c00 : 0x3f80);
+    std::vector<std::vector<uint16_t>> results;
+    for (CpuPath path : Paths()) {
+      Plan plan;
+      std::string message;
+      ASSERT_EQ(Resolve(datatype, RedKind::kSum, &plan, &message, path), occlSuccess);
+      results.emplace_back(nan.size());
+      void* dst = results.back().data();
+      const void* srcs[] = {one.data(), nan.data()};
+      reduce::Run(plan, &dst, 1, srcs, 2, nan.size());
+      EXPECT_EQ(results.back(), results.front());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace occl::reduce
