@@ -1,5 +1,6 @@
 #include "occl/reduce/reduce.h"
 
+#include "occl/base/datatypes.h"
 #include "occl/reduce/kernel_table.h"
 
 namespace occl::reduce {
@@ -63,28 +64,17 @@ const char* RedKindName(RedKind kind) {
   return "unknown operation";
 }
 
-const char* DataTypeName(occlDataType_t t) {
-  static constexpr const char* kNames[occlNumTypes] = {
-      "int8",       "uint8",       "int32",       "uint32", "int64",  "uint64", "float16",
-      "float32",    "float64",     "bfloat16",    "int16",  "uint16", "bool",   "complex64",
-      "complex128", "float8_e4m3", "float8_e5m2", "float8", "bytes"};
-  return t >= 0 && t < occlNumTypes ? kNames[t] : "unknown datatype";
-}
-
-occlResult_t Resolve(occlDataType_t datatype, RedKind kind, Plan* plan, std::string* message,
-                     CpuPath path) {
+Status Resolve(occlDataType_t datatype, RedKind kind, Plan* plan, CpuPath path) {
   const bool known = datatype >= 0 && datatype < occlNumTypes && static_cast<int>(kind) >= 0 &&
                      static_cast<int>(kind) < kNumRedKinds;
   const Kernel kernel = known ? Find(datatype, kind, path) : nullptr;
   if (kernel == nullptr) {
-    *message = std::string("reduction ") + RedKindName(kind) + " is not defined for " +
-               DataTypeName(datatype) + " (see occlRedOp in occl.h)";
-    return occlInvalidArgument;
+    return Error(occlInvalidArgument,
+                 "reduction \"%s\" is not defined for %s (see occlRedOp in occl.h)",
+                 RedKindName(kind), DataTypeName(datatype));
   }
-  static constexpr size_t kBytes[occlNumTypes] = {1, 1, 4, 4, 8,  8, 2, 4, 8, 2,
-                                                  2, 2, 1, 8, 16, 1, 1, 1, 1};
-  *plan = {kernel, kBytes[datatype]};
-  return occlSuccess;
+  *plan = {kernel, DataTypeSize(datatype)};
+  return Status();
 }
 
 }  // namespace occl::reduce

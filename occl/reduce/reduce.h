@@ -15,9 +15,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 #include "occl/api/occl.h"
+#include "occl/base/status.h"
 
 namespace occl::reduce {
 
@@ -47,14 +47,12 @@ struct Plan {
 
 // The best path of this CPU. Thread-safe, cheap.
 CpuPath BestCpuPath();
-const char* RedKindName(RedKind kind);       // "sum", "pre-multiplied sum", ...
-const char* DataTypeName(occlDataType_t t);  // "float32", ...; "unknown datatype"
+const char* RedKindName(RedKind kind);  // "sum", "pre-multiplied sum", ...
 
-// Chooses the kernel for a datatype and an operation. occlInvalidArgument with a sentence in
-// *message (which names both) for a pair that makes no sense; *plan is then left alone. `path` must
-// not be above BestCpuPath(); tests use it to force a lower one.
-occlResult_t Resolve(occlDataType_t datatype, RedKind kind, Plan* plan, std::string* message,
-                     CpuPath path = BestCpuPath());
+// Chooses the kernel for a datatype and an operation. occlInvalidArgument, with both names, for a
+// pair that makes no sense; *plan is then left alone. `path` must not be above BestCpuPath(); tests
+// use it to force a lower one.
+Status Resolve(occlDataType_t datatype, RedKind kind, Plan* plan, CpuPath path = BestCpuPath());
 
 // dsts[k][i] = finish(op over srcs[0][i], srcs[1][i], ... in order), for 0 <= i < count_elems and
 // every k. n_srcs >= 1, n_dsts >= 1. A dst may be exactly one of the srcs; any other overlap is not

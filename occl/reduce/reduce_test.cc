@@ -7,6 +7,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "occl/base/datatypes.h"
 #include "occl/reduce/reduce_oracle.h"
 
 namespace occl::reduce {
@@ -87,8 +88,7 @@ class Case {
   // dst_is_source: index of the source that is also the first destination, or -1.
   void Check(CpuPath path, size_t count, size_t misalign, int dst_is_source, bool second_dst) {
     Plan plan;
-    std::string message;
-    ASSERT_EQ(Resolve(datatype_, kind_, &plan, &message, path), occlSuccess) << message;
+    ASSERT_TRUE(Resolve(datatype_, kind_, &plan, path).ok());
     ASSERT_EQ(plan.element_bytes, sizeof(T));
     std::vector<std::vector<uint8_t>> memory;
     std::vector<void*> srcs;
@@ -208,16 +208,16 @@ TEST(ReduceTest, RefusesPairsThatMakeNoSenseAndNamesThem) {
         const auto datatype = static_cast<occlDataType_t>(t);
         const auto kind = static_cast<RedKind>(k);
         Plan plan;
-        std::string message;
-        const occlResult_t result = Resolve(datatype, kind, &plan, &message, path);
+        const Status status = Resolve(datatype, kind, &plan, path);
         if (MakesSense(datatype, kind)) {
-          EXPECT_EQ(result, occlSuccess) << message;
+          EXPECT_TRUE(status.ok()) << status.message();
           continue;
         }
-        EXPECT_EQ(result, occlInvalidArgument);
+        EXPECT_EQ(status.code(), occlInvalidArgument);
         EXPECT_EQ(plan.kernel, nullptr);
-        EXPECT_NE(message.find(RedKindName(kind)), std::string::npos) << message;
-        EXPECT_NE(message.find(DataTypeName(datatype)), std::string::npos) << message;
+        EXPECT_NE(status.message().find(RedKindName(kind)), std::string::npos) << status.message();
+        EXPECT_NE(status.message().find(DataTypeName(datatype)), std::string::npos)
+            << status.message();
       }
     }
   }
@@ -225,10 +225,9 @@ TEST(ReduceTest, RefusesPairsThatMakeNoSenseAndNamesThem) {
 
 TEST(ReduceTest, RefusesUnknownDatatype) {
   Plan plan;
-  std::string message;
-  EXPECT_EQ(Resolve(static_cast<occlDataType_t>(occlNumTypes), RedKind::kSum, &plan, &message),
+  EXPECT_EQ(Resolve(static_cast<occlDataType_t>(occlNumTypes), RedKind::kSum, &plan).code(),
             occlInvalidArgument);
-  EXPECT_EQ(Resolve(static_cast<occlDataType_t>(-1), RedKind::kSum, &plan, &message),
+  EXPECT_EQ(Resolve(static_cast<occlDataType_t>(-1), RedKind::kSum, &plan).code(),
             occlInvalidArgument);
 }
 
@@ -239,8 +238,7 @@ void EveryValueStays(occlDataType_t datatype) {
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i);
   for (CpuPath path : Paths()) {
     Plan plan;
-    std::string message;
-    ASSERT_EQ(Resolve(datatype, RedKind::kSum, &plan, &message, path), occlSuccess);
+    ASSERT_TRUE(Resolve(datatype, RedKind::kSum, &plan, path).ok());
     void* dst = out.data();
     const void* src = all.data();
     Run(plan, &dst, 1, &src, 1, all.size());
@@ -265,8 +263,7 @@ TEST(ReduceTest, PathsAgreeOnTheBitsOfANaN) {
     std::vector<std::vector<uint16_t>> results;
     for (CpuPath path : Paths()) {
       Plan plan;
-      std::string message;
-      ASSERT_EQ(Resolve(datatype, RedKind::kSum, &plan, &message, path), occlSuccess);
+      ASSERT_TRUE(Resolve(datatype, RedKind::kSum, &plan, path).ok());
       results.emplace_back(nan.size());
       void* dst = results.back().data();
       const void* srcs[] = {one.data(), nan.data()};
