@@ -1,7 +1,7 @@
 """Runs pytest as Bazel's test protocol wants it. The main program of every pytest_test.
 
-From the environment: XML_OUTPUT_FILE (results of each case), TEST_TOTAL_SHARDS, TEST_SHARD_INDEX and
-TEST_SHARD_STATUS_FILE (which part to run), TESTBRIDGE_TEST_ONLY (--test_filter).
+From the environment: XML_OUTPUT_FILE (results of each case), TEST_TOTAL_SHARDS, TEST_SHARD_INDEX
+and TEST_SHARD_STATUS_FILE (which part to run), TESTBRIDGE_TEST_ONLY (--test_filter).
 """
 
 import faulthandler

@@ -82,5 +82,7 @@ def test_filter_is_a_name_an_expression_or_a_node_id(run, wanted, names):
 
 def test_a_child_process_imports_the_same_packages(run):
     text = "import subprocess, sys\n"
-    text += "def test_a(): subprocess.run([sys.executable, '-c', 'import expecttest'], check=True)\n"
+    text += (
+        "def test_a(): subprocess.run([sys.executable, '-c', 'import expecttest'], check=True)\n"
+    )
     assert run(text)[0] == 0

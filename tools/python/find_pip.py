@@ -7,7 +7,7 @@ import sys
 
 
 def pip_command():
-    """Returns the command line that runs pip; exits with a sentence that helps when there is none."""
+    """Returns the command line that runs pip; without one, exits with a sentence that helps."""
     run = [sys.executable, "-m", "pip"]
     if subprocess.run([*run, "--version"], capture_output=True, check=False).returncode == 0:
         return run

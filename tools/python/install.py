@@ -12,6 +12,7 @@ sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 
 import find_pip
 import lockfile
+import store
 
 
 def pip_install(pip, requirements, target):
@@ -45,14 +46,19 @@ def byte_compile(target):
 
 
 def main(lock, target):
-    """Makes the folder `target` from the lock file."""
+    """Makes the folder `target` from the lock file, or from the store."""
     with open(lock, encoding="utf-8") as file:
-        always, cuda = lockfile.split(file.read())
+        text = file.read()
+    entry = store.Entry(text)
+    if entry.take(target):
+        return
+    always, cuda = lockfile.split(text)
     pip = find_pip.pip_command()
     pip_install(pip, always, target)
     if not torch_is_cpu_only(target):
         pip_install(pip, cuda, target)
     byte_compile(target)
+    entry.put(target)
 
 
 if __name__ == "__main__":

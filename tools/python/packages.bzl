@@ -71,7 +71,7 @@ def _packages_repository_impl(ctx):
 
     ctx.report_progress("Installing the locked Python packages with pip (about a minute)")
     result = ctx.execute(
-        [info["path"], "-I", ctx.path(ctx.attr._install), lock, "site-packages"],
+        [info["path"], "-I", ctx.path(ctx.attr._programs[0]), lock, "site-packages"],
         # The results of byte-compiling are wanted, whatever the user's shell says.
         environment = {"PYTHONDONTWRITEBYTECODE": ""},
         timeout = 3600,
@@ -95,6 +95,11 @@ packages_repository = repository_rule(
     attrs = {
         "interpreter": attr.label(mandatory = True),
         "requirements": attr.label(default = "//tools/python:requirements.in"),
-        "_install": attr.label(default = "//tools/python:install.py"),
+        "_programs": attr.label_list(default = [
+            "//tools/python:install.py",
+            "//tools/python:find_pip.py",
+            "//tools/python:lockfile.py",
+            "//tools/python:store.py",
+        ]),
     },
 )
