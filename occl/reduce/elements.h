@@ -119,29 +119,36 @@ struct Float16 {
 #else
   typedef uint16_t HalfVec __attribute__((vector_size(OCCL_VECTOR_BYTES / 2)));
 
+  // Signed lanes: SSE2 has no unsigned comparison.
+  using Ints = Vec<int32_t>;
+
   static Vec<float> Widen(HalfVec half) {
-    const Vec<uint32_t> h = __builtin_convertvector(half, Vec<uint32_t>);
-    const Vec<uint32_t> sign = (h & 0x8000u) << 16, rest = h & 0x7fffu;
-    const Vec<uint32_t> normal = (rest << 13) + (112u << 23);
-    const Vec<uint32_t> infinite =
-        (rest << 13) | 0x7f800000u | (rest > 0x7c00u ? Splat(0x400000u) : Splat(0u));
+    const Ints h = __builtin_convertvector(half, Ints);
+    const Ints rest = h & 0x7fff;
+    const Ints sign = reinterpret_cast<Ints>(reinterpret_cast<Vec<uint32_t>>(h & 0x8000) << 16);
+    const Ints normal = (rest << 13) + (112 << 23);
+    const Ints quiet = (rest > 0x7c00) & 0x400000;
+    const Ints infinite = (rest << 13) | 0x7f800000 | quiet;
     // Denormals are multiples of 2^-24; the product is exact.
-    const Vec<uint32_t> denormal = reinterpret_cast<Vec<uint32_t>>(
-        __builtin_convertvector(reinterpret_cast<Vec<int32_t>>(rest), Vec<float>) * 0x1p-24f);
-    const Vec<uint32_t> finite = rest < 0x400u ? denormal : normal;
-    return reinterpret_cast<Vec<float>>(sign | (rest >= 0x7c00u ? infinite : finite));
+    const Ints denormal =
+        reinterpret_cast<Ints>(__builtin_convertvector(rest, Vec<float>) * 0x1p-24f);
+    const Ints finite = rest < 0x400 ? denormal : normal;
+    return reinterpret_cast<Vec<float>>(sign | (rest >= 0x7c00 ? infinite : finite));
   }
   static HalfVec Narrow(Vec<float> f) {
-    const Vec<uint32_t> v = reinterpret_cast<Vec<uint32_t>>(f);
-    const Vec<uint32_t> sign = (v >> 16) & 0x8000u, abs = v & 0x7fffffffu;
-    const Vec<uint32_t> normal = ((abs + 0xfffu + ((abs >> 13) & 1u)) >> 13) - (112u << 10);
+    const Ints v = reinterpret_cast<Ints>(f);
+    const Ints sign = (v >> 16) & 0x8000, abs = v & 0x7fffffff;
+    // A NaN's sum may wrap around here, so the lanes are unsigned.
+    const Vec<uint32_t> rounded = reinterpret_cast<Vec<uint32_t>>(abs) +
+                                  reinterpret_cast<Vec<uint32_t>>(0xfff + ((abs >> 13) & 1));
+    const Ints normal = reinterpret_cast<Ints>((rounded >> 13) - (112u << 10));
     // The spacing of float32 at 1/2 is float16's denormal spacing: the addition does the rounding.
-    const Vec<uint32_t> denormal =
-        reinterpret_cast<Vec<uint32_t>>(reinterpret_cast<Vec<float>>(abs) + 0.5f) - 0x3f000000u;
-    const Vec<uint32_t> nan = ((abs >> 13) & 0x3ffu) | 0x7e00u;
-    Vec<uint32_t> out = abs < 0x38800000u ? denormal : normal;
-    out = abs >= 0x477ff000u ? Splat(0x7c00u) : out;  // from 65520 on: infinity
-    out = abs > 0x7f800000u ? nan : out;
+    const Ints denormal =
+        reinterpret_cast<Ints>(reinterpret_cast<Vec<float>>(abs) + 0.5f) - 0x3f000000;
+    const Ints nan = ((abs >> 13) & 0x3ff) | 0x7e00;
+    Ints out = abs < 0x38800000 ? denormal : normal;
+    out = abs >= 0x477ff000 ? Splat(0x7c00) : out;  // from 65520 on: infinity
+    out = abs > 0x7f800000 ? nan : out;
     return __builtin_convertvector(out | sign, HalfVec);
   }
   static Acc Decode(Bytes bytes) {

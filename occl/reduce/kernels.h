@@ -92,11 +92,55 @@ void Tail(const Arrays& arrays, size_t offset, size_t bytes, const ReduceArgs& a
   }
 }
 
+// More sources than the prefetchers and the ways of the first-level cache can follow: a few at a
+// time, with the accumulators of one block of the arrays kept in that cache in between.
+inline constexpr int kFewSources = 8;
+inline constexpr int kGroupSources = 4;
+inline constexpr int kBlockVectors = 4096 / kVectorBytes;
+
+template <class E, class Op>
+void BlockOfMany(const Arrays& arrays, size_t offset, const ReduceArgs& args) {
+  constexpr int kUnroll = 4;
+  typename E::Acc stored[kBlockVectors];
+  for (int begin = 0; begin < arrays.n_srcs; begin += kGroupSources) {
+    const int end = begin + kGroupSources < arrays.n_srcs ? begin + kGroupSources : arrays.n_srcs;
+    for (int v = 0; v < kBlockVectors; v += kUnroll) {
+      const size_t at = offset + static_cast<size_t>(v) * kVectorBytes;
+      typename E::Acc acc[kUnroll];
+#pragma GCC unroll 8
+      for (int u = 0; u < kUnroll; ++u) acc[u] = stored[v + u];
+      for (int s = begin; s < end; ++s) {
+        const char* src = Source(arrays, s, at);
+#pragma GCC unroll 8
+        for (int u = 0; u < kUnroll; ++u) {
+          const auto next = Op::template Take<E>(LoadBytes(src + u * kVectorBytes), s, args);
+          acc[u] = s == 0 ? next : Op::Combine::Do(acc[u], next);
+        }
+      }
+#pragma GCC unroll 8
+      for (int u = 0; u < kUnroll; ++u) stored[v + u] = acc[u];
+    }
+  }
+  for (int v = 0; v < kBlockVectors; ++v) {
+    const Bytes out = Op::template Finish<E>(stored[v], args);
+    const size_t at = offset + static_cast<size_t>(v) * kVectorBytes;
+    for (int d = 0; d < arrays.n_dsts; ++d) {
+      StoreBytes(static_cast<char*>(arrays.dsts[d]) + at, out);
+    }
+  }
+}
+
 template <class E, class Op, int kSources>
 void Loop(const Arrays& arrays, size_t bytes, const ReduceArgs& args) {
   constexpr int kUnroll = 4;
   constexpr size_t kStepBytes = kUnroll * kVectorBytes;
   size_t offset = 0;
+  if (kSources == 0 && arrays.n_srcs > kFewSources) {
+    constexpr size_t kBlockBytes = kBlockVectors * kVectorBytes;
+    for (; offset + kBlockBytes <= bytes; offset += kBlockBytes) {
+      BlockOfMany<E, Op>(arrays, offset, args);
+    }
+  }
   for (; offset + kStepBytes <= bytes; offset += kStepBytes) {
     Step<E, Op, kSources, kUnroll>(arrays, offset, args);
   }
