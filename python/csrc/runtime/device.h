@@ -27,6 +27,18 @@ c10::DeviceIndex exchange_device(c10::DeviceIndex device);
 // -1 becomes the current device; an index that does not exist throws.
 c10::DeviceIndex resolve_device(c10::DeviceIndex device);
 
+// Makes `device` current for the life of the object.
+class DeviceScope {
+ public:
+  explicit DeviceScope(c10::DeviceIndex device) : previous_(exchange_device(device)) {}
+  ~DeviceScope() { (void)orSetDevice(previous_); }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  c10::DeviceIndex previous_;
+};
+
 namespace detail {
 extern std::atomic<bool> initialized;
 void initialize_slow();

@@ -1,0 +1,132 @@
+#include "python/csrc/runtime/guard.h"
+
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include "python/csrc/runtime/device.h"
+#include "python/csrc/runtime/event.h"
+#include "python/csrc/runtime/memory.h"
+#include "python/csrc/runtime/status.h"
+#include "python/csrc/runtime/stream.h"
+
+namespace torch_openreg {
+namespace {
+
+constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
+
+class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  c10::DeviceType type() const override { return kType; }
+
+  // Devices.
+  c10::Device exchangeDevice(c10::Device device) const override {
+    return {kType, exchange_device(device.index())};
+  }
+  c10::Device getDevice() const override { return {kType, current_device()}; }
+  void setDevice(c10::Device device) const override {
+    if (device.index() != current_device()) {
+      set_device(device.index());
+    }
+  }
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    OR_WARN(orSetDevice(device.index()));
+  }
+  c10::DeviceIndex deviceCount() const noexcept override { return device_count(); }
+  void synchronizeDevice(const c10::DeviceIndex device) const override {
+    synchronize_device(device);
+  }
+  c10::DeviceCapability getDeviceCapability(c10::Device /*device*/) const override {
+    return {};  // all data types, which is c10's default
+  }
+
+  // Streams.
+  c10::Stream getStream(c10::Device device) const override {
+    return current_stream(device.index());
+  }
+  c10::Stream getDefaultStream(c10::Device device) const override {
+    return default_stream(device.index());
+  }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool high_priority) const override {
+    return stream_from_pool(high_priority ? -1 : 0, device.index());
+  }
+  c10::Stream getNewStream(c10::Device device, int priority) const override {
+    return stream_from_pool(priority, device.index());
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    const OpenregStream next = OpenregStream::from(stream);
+    const OpenregStream previous = current_stream(next.device);
+    set_current_stream(next);
+    return previous;
+  }
+  void* getStreamNativeHandle(const c10::Stream stream) const override {
+    return OpenregStream::from(stream).handle;
+  }
+  bool queryStream(const c10::Stream& stream) const override {
+    const orError_t error = orStreamQuery(OpenregStream::from(stream).handle);
+    if (error != orSuccess && error != orErrorNotReady) {
+      throw_error(error, "orStreamQuery");
+    }
+    return error == orSuccess;
+  }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    synchronize_stream(OpenregStream::from(stream));
+  }
+  void recordDataPtrOnStream(const c10::DataPtr& ptr, const c10::Stream& stream) const override {
+    device_allocator()->recordStream(ptr, stream);
+  }
+
+  // Events: the void* is the orEvent_t.
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device_index,
+              const c10::EventFlag flag) const override {
+    if (*event == nullptr) {
+      *event = take_prepared_event();
+      if (*event != nullptr) {
+        return;
+      }
+    }
+    const OpenregStream on = OpenregStream::from(stream);
+    TORCH_CHECK(device_index == -1 || device_index == on.device, "Event device index ",
+                static_cast<int>(device_index), " does not match recording stream's device index ",
+                static_cast<int>(on.device), ".");
+    if (*event == nullptr) {
+      const unsigned flags =
+          flag == c10::EventFlag::BACKEND_DEFAULT ? orEventDefault : orEventDisableTiming;
+      *event = OpenregEvent(on.device, flags).release();
+    }
+    OR_CHECK(orEventRecord(static_cast<orEvent_t>(*event), on.handle));
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event != nullptr) {
+      OR_CHECK(
+          orStreamWaitEvent(OpenregStream::from(stream).handle, static_cast<orEvent_t>(event)));
+    }
+  }
+  bool queryEvent(void* event) const override {
+    return event == nullptr || query_event(static_cast<orEvent_t>(event));
+  }
+  void synchronizeEvent(void* event) const override {
+    if (event != nullptr) {
+      synchronize_event(static_cast<orEvent_t>(event));
+    }
+  }
+  void destroyEvent(void* event, const c10::DeviceIndex /*device*/) const noexcept override {
+    if (event != nullptr) {
+      destroy_event(static_cast<orEvent_t>(event));
+    }
+  }
+  double elapsedTime(void* start, void* end, const c10::DeviceIndex /*device*/) const override {
+    TORCH_CHECK(start != nullptr && end != nullptr,
+                "Both events must be recorded before calculating elapsed time.");
+    float ms = 0;
+    OR_CHECK(orEventElapsedTime(&ms, static_cast<orEvent_t>(start), static_cast<orEvent_t>(end)));
+    return ms;
+  }
+};
+
+}  // namespace
+
+void register_guard() {
+  static const OpenregGuard* guard = new OpenregGuard;
+  c10::impl::registerDeviceGuard(kType, guard);
+}
+
+}  // namespace torch_openreg
