@@ -84,19 +84,19 @@ c10::DeviceIndex exchange_device(c10::DeviceIndex device) {
   return previous;
 }
 
-c10::DeviceIndex resolve_device(c10::DeviceIndex device) {
+c10::DeviceIndex resolve_device(int device) {
   if (device == -1) {
     return current_device();
   }
-  const c10::DeviceIndex count = device_count();
+  const int count = device_count();
   if (device < 0 || device >= count) [[unlikely]] {
     throw c10::AcceleratorError(
         {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
         static_cast<int32_t>(orErrorInvalidDevice),
-        c10::str("openreg error: invalid device ordinal: expected an index from 0 to ",
-                 static_cast<int>(count) - 1, ", got ", static_cast<int>(device)));
+        c10::str("openreg error: invalid device ordinal: expected an index from 0 to ", count - 1,
+                 ", got ", device));
   }
-  return device;
+  return static_cast<c10::DeviceIndex>(device);
 }
 
 }  // namespace torch_openreg

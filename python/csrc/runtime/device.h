@@ -24,8 +24,8 @@ void set_device(c10::DeviceIndex device);
 // Sets the device and returns the one before.
 c10::DeviceIndex exchange_device(c10::DeviceIndex device);
 
-// -1 becomes the current device; an index that does not exist throws.
-c10::DeviceIndex resolve_device(c10::DeviceIndex device);
+// -1 becomes the current device; an index that does not exist throws (torch.AcceleratorError).
+c10::DeviceIndex resolve_device(int device);
 
 // Makes `device` current for the life of the object.
 class DeviceScope {

@@ -1,0 +1,222 @@
+#include "python/csrc/runtime/bindings.h"
+
+#include <ATen/core/CachingHostAllocator.h>
+#include <c10/core/Allocator.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <cstring>
+#include <string>
+#include <tuple>
+
+#include "python/csrc/runtime/deferred.h"
+#include "python/csrc/runtime/device.h"
+#include "python/csrc/runtime/event.h"
+#include "python/csrc/runtime/generator.h"
+#include "python/csrc/runtime/guard.h"
+#include "python/csrc/runtime/hooks.h"
+#include "python/csrc/runtime/host_memory.h"
+#include "python/csrc/runtime/ipc.h"
+#include "python/csrc/runtime/memory.h"
+#include "python/csrc/runtime/profiler.h"
+#include "python/csrc/runtime/status.h"
+#include "python/csrc/runtime/stream.h"
+#include "python/csrc/runtime/stream_gate.h"
+#include "python/csrc/runtime/timer.h"
+
+namespace torch_openreg {
+namespace {
+
+namespace py = pybind11;
+
+template <typename Handle>
+Handle as_handle(std::int64_t value) {
+  return reinterpret_cast<Handle>(static_cast<std::intptr_t>(value));
+}
+
+std::int64_t as_integer(const void* handle) {
+  return static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(handle));
+}
+
+// What torch has to know of the device. Brings nothing to life.
+void register_with_torch() {
+  register_guard();
+  register_hooks();
+  register_profiler();
+  register_timer();
+  c10::SetAllocator(c10::DeviceType::PrivateUse1, device_allocator());
+  at::setHostAllocator(c10::DeviceType::PrivateUse1, host_allocator());
+}
+
+orDeviceProp properties(int device) {
+  orDeviceProp properties{};
+  OR_CHECK(orGetDeviceProperties(&properties, resolve_device(device)));
+  return properties;
+}
+
+void bind_devices(py::module_& m) {
+  py::class_<orDeviceProp>(m, "_DeviceProperties")
+      .def_property_readonly("name", [](const orDeviceProp& p) { return std::string(p.name); })
+      .def_readonly("total_memory", &orDeviceProp::totalGlobalMem)
+      .def_readonly("major", &orDeviceProp::major)
+      .def_readonly("minor", &orDeviceProp::minor)
+      .def_readonly("multi_processor_count", &orDeviceProp::multiProcessorCount)
+      .def_readonly("async_engine_count", &orDeviceProp::asyncEngineCount)
+      .def_readonly("can_import_memory", &orDeviceProp::canImportMemory)
+      .def_property_readonly("uuid",
+                             [](const orDeviceProp& p) {
+                               return py::bytes(reinterpret_cast<const char*>(p.uuid),
+                                                sizeof(p.uuid));
+                             })
+      .def("__repr__", [](const orDeviceProp& p) {
+        return c10::str("_DeviceProperties(name='", p.name, "', major=", p.major,
+                        ", minor=", p.minor, ", total_memory=", p.totalGlobalMem >> 20,
+                        "MB, multi_processor_count=", p.multiProcessorCount, ")");
+      });
+  m.def("_init", &ensure_initialized);
+  m.def("_is_initialized", &is_initialized);
+  m.def("_is_in_bad_fork", &in_bad_fork);
+  m.def("_device_count", [] { return static_cast<int>(device_count()); });
+  m.def("_get_device", [] { return static_cast<int>(current_device()); });
+  m.def("_set_device", [](int device) { set_device(resolve_device(device)); });
+  m.def("_exchange_device",
+        [](int device) { return static_cast<int>(exchange_device(resolve_device(device))); });
+  m.def("_get_device_properties", &properties);
+  m.def("_can_device_access_peer", [](int device, int peer) {
+    int can_access = 0;
+    OR_CHECK(orDeviceCanAccessPeer(&can_access, device, peer));
+    return can_access != 0;
+  });
+  m.def("_synchronize", [](int device) { synchronize_device(resolve_device(device)); });
+  m.def("_drain", [](std::int64_t timeout_ms) {
+    // At exit: what is in flight gets this long to finish, then the process ends anyway.
+    py::gil_scoped_release release;
+    for (c10::DeviceIndex device = 0; is_initialized() && device < device_count(); ++device) {
+      (void)orDeviceSynchronizeTimeout(device, timeout_ms);
+    }
+    reap_finished();
+  });
+}
+
+void bind_streams(py::module_& m) {
+  m.def("_current_stream",
+        [](int device) { return current_stream(resolve_device(device)).unwrap(); });
+  m.def("_default_stream",
+        [](int device) { return default_stream(resolve_device(device)).unwrap(); });
+  m.def("_set_stream", [](const c10::Stream& stream) {
+    const OpenregStream next = OpenregStream::from(stream);
+    set_device(next.device);
+    set_current_stream(next);
+  });
+  m.def("_external_stream", [](std::int64_t handle) {
+    return external_stream(as_handle<orStream_t>(handle)).unwrap();
+  });
+  m.def("_stream_handle",
+        [](const c10::Stream& stream) { return as_integer(OpenregStream::from(stream).handle); });
+  m.def("_stream_priority", [](const c10::Stream& stream) {
+    int priority = 0;
+    OR_CHECK(orStreamGetPriority(OpenregStream::from(stream).handle, &priority));
+    return priority;
+  });
+  m.def("_stream_priority_range", [] {
+    int least = 0;
+    int greatest = 0;
+    OR_CHECK(orDeviceGetStreamPriorityRange(&least, &greatest));
+    return std::make_tuple(least, greatest);
+  });
+  // Creating and destroying a stream of one's own, for ExternalStream and its tests.
+  m.def("_stream_create", [](int device, int priority) {
+    ensure_initialized();
+    const DeviceScope scope(resolve_device(device));
+    orStream_t stream = nullptr;
+    OR_CHECK(orStreamCreateWithPriority(&stream, priority));
+    return as_integer(stream);
+  });
+  m.def("_stream_destroy",
+        [](std::int64_t stream) { OR_CHECK(orStreamDestroy(as_handle<orStream_t>(stream))); });
+}
+
+void bind_events(py::module_& m) {
+  m.attr("_EVENT_BLOCKING") = orEventBlockingSync;
+  m.attr("_EVENT_DISABLE_TIMING") = orEventDisableTiming;
+  m.attr("_EVENT_INTERPROCESS") = orEventInterprocess;
+  m.def("_prepare_event", [](int device, unsigned flags) {
+    prepare_event(OpenregEvent(resolve_device(device), flags));
+  });
+  m.def("_prepare_ipc_event", [](const py::bytes& bytes) {
+    const auto text = static_cast<std::string>(bytes);
+    orIpcEventHandle_t handle;
+    TORCH_CHECK_VALUE(text.size() == sizeof(handle.reserved), "expected an event handle of ",
+                      sizeof(handle.reserved), " bytes, got ", text.size());
+    std::memcpy(handle.reserved, text.data(), sizeof(handle.reserved));
+    ensure_initialized();
+    orEvent_t event = nullptr;
+    OR_CHECK(orIpcOpenEventHandle(&event, &handle));
+    prepare_event(OpenregEvent(event));
+  });
+  m.def("_event_ipc_handle", [](std::int64_t event) {
+    orIpcEventHandle_t handle;
+    OR_CHECK(orIpcGetEventHandle(&handle, as_handle<orEvent_t>(event)));
+    return py::bytes(reinterpret_cast<const char*>(handle.reserved), sizeof(handle.reserved));
+  });
+}
+
+void bind_memory(py::module_& m) {
+  m.def("_set_memory_fraction", [](int device, double fraction) {
+    ensure_initialized();
+    OR_CHECK(orMemSetFraction(resolve_device(device), fraction));
+  });
+  m.def("_get_memory_fraction", [](int device) {
+    ensure_initialized();
+    double fraction = 0;
+    OR_CHECK(orMemGetFraction(resolve_device(device), &fraction));
+    return fraction;
+  });
+  m.def("_mem_get_info",
+        [](int device) { return device_allocator()->getMemoryInfo(resolve_device(device)); });
+  m.def("_caching_allocator_alloc", [](std::size_t size, const c10::Stream& stream) {
+    ensure_initialized();
+    void* ptr = nullptr;
+    OR_CHECK(orMallocAsync(&ptr, size, OpenregStream::from(stream).handle));
+    return as_integer(ptr);
+  });
+  m.def("_caching_allocator_delete",
+        [](std::int64_t ptr) { OR_CHECK(orFreeAsync(as_handle<void*>(ptr))); });
+  m.def("_ipc_collect", [] {
+    if (is_initialized()) {
+      OR_CHECK(orIpcCollect());
+    }
+  });
+  m.def("_default_generator", [](int device) { return default_generator(resolve_device(device)); });
+}
+
+void bind_sharing(py::module_& m) {
+  m.def("_share_storage", [](const at::Storage& storage) {
+    const SharedStorage shared = share_storage(storage);
+    return py::make_tuple(py::bytes(shared.handle), shared.offset_bytes, shared.size_bytes,
+                          static_cast<int>(shared.device), shared.block);
+  });
+  m.def("_release_block", &release_block);
+  m.def("_open_storage",
+        [](const py::bytes& handle, std::int64_t offset, std::int64_t size, int device) {
+          SharedStorage shared;
+          shared.handle = static_cast<std::string>(handle);
+          shared.offset_bytes = offset;
+          shared.size_bytes = size;
+          shared.device = resolve_device(device);
+          return open_storage(shared);
+        });
+}
+
+}  // namespace
+
+void bind_runtime(py::module_& module) {
+  register_with_torch();
+  bind_devices(module);
+  bind_streams(module);
+  bind_events(module);
+  bind_memory(module);
+  bind_sharing(module);
+  bind_stream_gate(module);
+}
+
+}  // namespace torch_openreg
