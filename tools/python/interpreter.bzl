@@ -2,7 +2,8 @@
 
   :toolchain         what MODULE.bazel registers
   :headers           cc_library with Python.h
-  :interpreter.json  path, version, tags; @pypi is made anew when its content changes
+  :interpreter.json  path and version; @pypi is made anew when its content changes
+  :defs.bzl          PYTHON_TAG, such as "cp311"
 
 The interpreter is $TORCH_OPENREG_PYTHON, else the first of python3.11 and python3 on PATH; inside a
 virtual environment, the one that the environment was made from.
@@ -80,6 +81,7 @@ def _interpreter_repository_impl(ctx):
     else:
         text += _NO_HEADERS.format(path = info["path"], version = info["version"])
     ctx.file("BUILD.bazel", text)
+    ctx.file("defs.bzl", "PYTHON_TAG = \"%s\"\n" % info["tag"])
 
 interpreter_repository = repository_rule(
     implementation = _interpreter_repository_impl,

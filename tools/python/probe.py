@@ -15,8 +15,7 @@ def describe():
     return {
         "path": path,
         "version": f"{sys.version_info.major}.{sys.version_info.minor}",
-        "implementation": sys.implementation.name,
-        "soabi": sysconfig.get_config_var("SOABI"),
+        "tag": f"cp{sys.version_info.major}{sys.version_info.minor}",
         "include": include if has_headers else None,
     }
 
