@@ -26,7 +26,9 @@ LEFT_OUT = (
     "openssl perl perl-base python3 readline-common tzdata unzip util-linux zlib1g-dev"
 ).split()
 
-_UNREACHABLE = re.compile(r"resolv|onnect|timed out|unreachable")
+_UNREACHABLE = re.compile(
+    r"^(?:[EW]: )?(.*(?:resolv|[Cc]onnect|timed out|unreachable).*)$", re.MULTILINE
+)
 _UPDATE_DEADLINE_S = 900
 _DOWNLOAD_DEADLINE_S = 7200
 
@@ -163,10 +165,22 @@ class Archive:
                 file.write(f'{name} "{value}";\n')
 
     def _update(self, mirror: str, suite: str) -> None:
-        with open(os.path.join(self._folder, "sources.list"), "w", encoding="utf-8") as file:
-            file.write(f"deb [signed-by={KEYRING}] {mirror} {suite} main\n")
         step = f"reading the index of Debian {suite}"
-        self._apt(["apt-get", "update", "-q"], step, _UPDATE_DEADLINE_S)
+        try:
+            self._write_source(mirror, suite, "")
+            self._apt(["apt-get", "update", "-q"], step, _UPDATE_DEADLINE_S)
+        except _AptFailure as failure:
+            if "is expired" not in str(failure):
+                raise
+            # A mirror that stands still, or a snapshot, serves an index whose time is up. It is
+            # signed all the same, and whether its Bazel fits is looked at, so age does no harm.
+            self._progress.say(f"the mirror's index of {suite} is out of date; taking it as it is")
+            self._write_source(mirror, suite, "check-valid-until=no")
+            self._apt(["apt-get", "update", "-q"], step, _UPDATE_DEADLINE_S)
+
+    def _write_source(self, mirror: str, suite: str, options: str) -> None:
+        with open(os.path.join(self._folder, "sources.list"), "w", encoding="utf-8") as file:
+            file.write(f"deb [signed-by={KEYRING} {options}] {mirror} {suite} main\n")
 
     def _candidate(self) -> Optional[str]:
         _, out, _ = processes.output(["apt-cache", "policy", PACKAGE], 60, env=self._environment)
@@ -216,16 +230,11 @@ def _explain(apt_errors: str, folder: str) -> BootstrapError:
             "the Debian mirror's index is not signed by a key in Debian's keyring: as root run "
             "'apt-get install --reinstall debian-archive-keyring' and run this again."
         )
-    if "expired" in apt_errors:
-        return BootstrapError(
-            f"the Debian mirror serves an index whose time is up ({_last_line(apt_errors)}): set "
-            "this machine's clock, or name a mirror in apt's sources that is kept up to date, and "
-            "run this again."
-        )
-    if _UNREACHABLE.search(apt_errors):
+    unreachable = _UNREACHABLE.search(apt_errors)
+    if unreachable:
         return BootstrapError(
             f"the Debian mirror of this machine's apt sources cannot be reached "
-            f"({_last_line(apt_errors)}): connect to the network (apt's proxy settings are used), "
+            f"({unreachable.group(1).strip()}): connect to the network (apt's proxy settings are used), "
             "or put bazelisk or Bazel 7.7.1 on PATH, and run this again."
         )
     return BootstrapError(
