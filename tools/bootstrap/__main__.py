@@ -15,6 +15,7 @@ from tools.bootstrap import install, report  # noqa: E402
 
 
 def main() -> int:
+    """Runs the install; the exit code."""
     if len(sys.argv) != 2:
         print("usage: python3 tools/bootstrap PREFIX", file=sys.stderr)
         return 2

@@ -1,8 +1,11 @@
 """Where this machine gets Debian from, by its own apt sources (sources.list(5))."""
 
+from __future__ import annotations
+
 import os
 import re
-from typing import Dict, Iterator, List, NamedTuple, Optional
+from collections.abc import Iterator
+from typing import NamedTuple
 
 # Archive areas beside the main archive: they hold no package of their own that is wanted here.
 _SIDE_SUITE = re.compile(r"-security|/updates|-updates|-backports|-proposed|-debug")
@@ -17,8 +20,8 @@ class Source(NamedTuple):
     """One entry: packages of `suites` with `components` are found at `uri`."""
 
     uri: str
-    suites: List[str]
-    components: List[str]
+    suites: list[str]
+    components: list[str]
 
 
 def parse_list(text: str) -> Iterator[Source]:
@@ -45,8 +48,8 @@ def parse_deb822(text: str) -> Iterator[Source]:
             yield Source(uri, suites, fields.get("components", "").split())
 
 
-def _fields(stanza: str) -> Dict[str, str]:
-    fields: Dict[str, str] = {}
+def _fields(stanza: str) -> dict[str, str]:
+    fields: dict[str, str] = {}
     name = ""
     for line in stanza.splitlines():
         if line[:1] in (" ", "\t"):
@@ -59,9 +62,9 @@ def _fields(stanza: str) -> Dict[str, str]:
     return fields
 
 
-def read_sources(main_list: str, parts: str) -> List[Source]:
+def read_sources(main_list: str, parts: str) -> list[Source]:
     """All entries of the file `main_list` and of the folder `parts`, as apt reads them."""
-    found: List[Source] = []
+    found: list[Source] = []
     paths = [main_list]
     if os.path.isdir(parts):
         paths += sorted(os.path.join(parts, name) for name in os.listdir(parts))
@@ -73,10 +76,10 @@ def read_sources(main_list: str, parts: str) -> List[Source]:
     return found
 
 
-def debian_mirrors(sources: List[Source], codename: Optional[str]) -> List[str]:
+def debian_mirrors(sources: list[Source], codename: str | None) -> list[str]:
     """The addresses of Debian's main archive among `sources`, without repetition, in order."""
     known = _DEBIAN_SUITES | ({codename} if codename else set())
-    mirrors: List[str] = []
+    mirrors: list[str] = []
     for source in sources:
         main_suites = [suite for suite in source.suites if not _SIDE_SUITE.search(suite)]
         fits = known.intersection(main_suites) and "main" in source.components

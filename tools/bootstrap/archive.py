@@ -5,10 +5,12 @@ folder of ours. Signatures are checked with Debian's own keyring. From the syste
 address and the settings below Acquire (proxies, certificates, time-outs).
 """
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess
-from typing import List, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 from tools.bootstrap import apt_sources, host, processes
 from tools.bootstrap.report import DISK_FULL, BootstrapError, Progress
@@ -20,11 +22,31 @@ SUITES = ("testing", "forky", "unstable")
 # Asked for besides Bazel: its Java, the sources of googletest, and patchelf to relocate the rest.
 WANTED = (PACKAGE, "default-jre-headless", "googletest", "patchelf", "bazel-rules-shell")
 # Dependencies that Bazel does not need here, or that the machine has: apt is told they are there.
-LEFT_OUT = (
-    "build-essential ca-certificates ca-certificates-java debconf default-jdk-headless java-common "
-    "libjs-jquery libpam0g libsystemd0 libudev1 media-types netbase node-core-js node-html5shiv "
-    "openssl perl perl-base python3 readline-common tzdata unzip util-linux zlib1g-dev"
-).split()
+LEFT_OUT = [
+    "build-essential",
+    "ca-certificates",
+    "ca-certificates-java",
+    "debconf",
+    "default-jdk-headless",
+    "java-common",
+    "libjs-jquery",
+    "libpam0g",
+    "libsystemd0",
+    "libudev1",
+    "media-types",
+    "netbase",
+    "node-core-js",
+    "node-html5shiv",
+    "openssl",
+    "perl",
+    "perl-base",
+    "python3",
+    "readline-common",
+    "tzdata",
+    "unzip",
+    "util-linux",
+    "zlib1g-dev",
+]
 
 _UNREACHABLE = re.compile(
     r"^(?:[EW]: )?(.*(?:resolv|[Cc]onnect|timed out|unreachable).*)$", re.MULTILINE
@@ -63,8 +85,8 @@ class Archive:
         """Finds a mirror and suite with a fitting Bazel, and leaves apt set up for it."""
         mirrors = self._mirrors()
         self._write_configuration()
-        seen: List[str] = []
-        failures: List[str] = []
+        seen: list[str] = []
+        failures: list[str] = []
         for mirror in mirrors:
             for suite in SUITES:
                 try:
@@ -85,7 +107,7 @@ class Archive:
             )
         raise _explain("\n".join(failures), self._folder)
 
-    def download(self) -> List[str]:
+    def download(self) -> list[str]:
         """Downloads what is wanted with its dependencies; returns the paths of the packages."""
         command = ["apt-get", "install", "--download-only", "-y", "-q", *WANTED]
         try:
@@ -105,7 +127,7 @@ class Archive:
             os.path.join(cached, name) for name in os.listdir(cached) if name.endswith(".deb")
         )
 
-    def _mirrors(self) -> List[str]:
+    def _mirrors(self) -> list[str]:
         config = self._machine_configuration("Dir::Etc::sourcelist/f", "Dir::Etc::sourceparts/d")
         codename = host.os_release().get("VERSION_CODENAME")
         mirrors = apt_sources.debian_mirrors(apt_sources.read_sources(*config), codename)
@@ -121,12 +143,14 @@ class Archive:
             )
         return mirrors
 
-    def _machine_configuration(self, *names: str) -> Tuple[str, ...]:
+    def _machine_configuration(self, *names: str) -> tuple[str, ...]:
         arguments = [part for i, name in enumerate(names) for part in (f"V{i}", name)]
         code, out, err = processes.output(["apt-config", "shell", *arguments], 60)
         values = tuple(re.findall(r"^V\d+='(.*)'$", out, re.MULTILINE))
         if code != 0 or len(values) != len(names):
-            raise BootstrapError(f"this machine's apt is not usable ({_last_line(err)}): repair it.")
+            raise BootstrapError(
+                f"this machine's apt is not usable ({_last_line(err)}): repair it."
+            )
         return values
 
     def _write_configuration(self) -> None:
@@ -160,7 +184,7 @@ class Archive:
         with open(os.path.join(self._folder, "apt.conf"), "w", encoding="utf-8") as file:
             file.write(acquire)
             file.write("#clear Acquire::Languages;\n")
-            file.write("Acquire::Languages \"none\";\n")
+            file.write('Acquire::Languages "none";\n')
             for name, value in own.items():
                 file.write(f'{name} "{value}";\n')
 
@@ -182,12 +206,12 @@ class Archive:
         with open(os.path.join(self._folder, "sources.list"), "w", encoding="utf-8") as file:
             file.write(f"deb [signed-by={KEYRING} {options}] {mirror} {suite} main\n")
 
-    def _candidate(self) -> Optional[str]:
+    def _candidate(self) -> str | None:
         _, out, _ = processes.output(["apt-cache", "policy", PACKAGE], 60, env=self._environment)
         match = re.search(r"^  Candidate: (\S+)$", out, re.MULTILINE)
         return match.group(1) if match and match.group(1) != "(none)" else None
 
-    def _apt(self, command: List[str], step: str, deadline_s: int) -> None:
+    def _apt(self, command: list[str], step: str, deadline_s: int) -> None:
         """Runs apt-get and shows its progress; raises _AptFailure with what it complained of."""
         read_fd, write_fd = os.pipe()
         with open(os.path.join(self._folder, "apt.log"), "w+", encoding="utf-8") as log:
@@ -233,9 +257,9 @@ def _explain(apt_errors: str, folder: str) -> BootstrapError:
     unreachable = _UNREACHABLE.search(apt_errors)
     if unreachable:
         return BootstrapError(
-            f"the Debian mirror of this machine's apt sources cannot be reached "
-            f"({unreachable.group(1).strip()}): connect to the network (apt's proxy settings are used), "
-            "or put bazelisk or Bazel 7.7.1 on PATH, and run this again."
+            "the Debian mirror of this machine's apt sources cannot be reached "
+            f"({unreachable.group(1).strip()}): connect to the network (apt's proxy settings are "
+            "used), or put bazelisk or Bazel 7.7.1 on PATH, and run this again."
         )
     return BootstrapError(
         f"apt-get failed ({_last_line(apt_errors)}): see that 'apt-get update' works on this "

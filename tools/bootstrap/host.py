@@ -1,9 +1,10 @@
 """What the bootstrap needs of the machine, checked before anything is downloaded."""
 
+from __future__ import annotations
+
 import os
 import platform
 import shutil
-from typing import Dict
 
 from tools.bootstrap.report import DISK_FULL, BootstrapError
 
@@ -13,9 +14,9 @@ NEEDED_MB = 900
 _OTHERWISE = "install bazelisk, or Bazel 7.7.1, and put it on PATH."
 
 
-def os_release(path: str = "/etc/os-release") -> Dict[str, str]:
+def os_release(path: str = "/etc/os-release") -> dict[str, str]:
     """The fields of os-release(5); empty where there is no such file."""
-    fields: Dict[str, str] = {}
+    fields: dict[str, str] = {}
     if os.path.isfile(path):
         with open(path, encoding="utf-8") as file:
             for line in file:
@@ -25,7 +26,7 @@ def os_release(path: str = "/etc/os-release") -> Dict[str, str]:
     return fields
 
 
-def check_platform(release: Dict[str, str], system: str, machine: str) -> None:
+def check_platform(release: dict[str, str], system: str, machine: str) -> None:
     """Raises unless this is Debian 12 or newer on x86_64."""
     name = release.get("PRETTY_NAME") or release.get("ID") or system
     version = release.get("VERSION_ID", "")

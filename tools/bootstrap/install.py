@@ -1,11 +1,14 @@
 """The steps of an install, in order, under one lock."""
 
+from __future__ import annotations
+
 import fcntl
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Iterator, NoReturn
+from typing import NoReturn
 
 from tools.bootstrap import archive, host, modules, prefix, processes, verify
 from tools.bootstrap.report import BootstrapError, Progress, from_os_error

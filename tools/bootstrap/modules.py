@@ -6,9 +6,10 @@ bazel_tools asks for and that this repository never uses are stubs. Only the Baz
 bootstrap installed reads this rc file: MODULE.bazel stays as it is for any other Bazel.
 """
 
+from __future__ import annotations
+
 import os
 import shutil
-from typing import Dict
 
 from tools.bootstrap.prefix import BAZEL_SHARE, JAVA
 
@@ -81,7 +82,7 @@ cc_library(
 # An override of a module that is not in the graph is an error, and which modules are in it depends
 # on the workspace. bazel_tools puts apple_support into every graph: so its stub asks for all.
 _ANCHOR = "apple_support"
-_STUBS: Dict[str, Dict[str, str]] = {
+_STUBS: dict[str, dict[str, str]] = {
     _ANCHOR: {
         "platforms/BUILD.bazel": 'package(default_visibility = ["//visibility:public"])\n',
     },

@@ -4,13 +4,15 @@ The programs want a newer C library than Debian 12 has. So they run with the loa
 libraries of the prefix: patchelf writes those into each program once.
 """
 
+from __future__ import annotations
+
+import errno
 import glob
 import os
 import re
 import subprocess
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from typing import List
 
 from tools.bootstrap import processes
 from tools.bootstrap.report import BootstrapError, Progress
@@ -34,7 +36,7 @@ _FORGOTTEN_JARS = ("perfmark-api.jar",)
 _UNPACK_DEADLINE_S = 600
 
 
-def unpack(packages: List[str], prefix: str, progress: Progress) -> None:
+def unpack(packages: list[str], prefix: str, progress: Progress) -> None:
     """Unpacks the `packages` (paths of .deb files) into the empty folder `prefix`."""
     with ThreadPoolExecutor(max_workers=2) as pool:
         jobs = [pool.submit(_unpack_one, package, prefix) for package in packages]
@@ -64,10 +66,11 @@ def _unpack_one(package: str, prefix: str) -> None:
             reader.wait()
     if writer.returncode != 0 or reader.returncode != 0:
         if re.search(r"No space left|quota", errors):
-            raise OSError(28, os.strerror(28))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.remove(package)  # So that the next run downloads it anew.
+        reason = (errors.strip().splitlines() or ["the package is damaged"])[0]
         raise BootstrapError(
-            f"{os.path.basename(package)} could not be unpacked "
-            f"({errors.strip() or 'the package is damaged'}): run this again."
+            f"{os.path.basename(package)} could not be unpacked ({reason}): run this again."
         )
 
 
@@ -93,7 +96,7 @@ def _relocate_class_path(prefix: str) -> None:
     with open(os.path.join(prefix, _CLASS_PATH), encoding="utf-8") as file:
         names = [line.strip() for line in file if line.strip()]
     names += [f"/usr/share/java/{name}" for name in _FORGOTTEN_JARS]
-    jars: List[str] = []
+    jars: list[str] = []
     while names:
         jar = prefix + names.pop(0)
         if jar not in jars and os.path.isfile(jar):
@@ -103,7 +106,7 @@ def _relocate_class_path(prefix: str) -> None:
         file.writelines(f"{jar}\n" for jar in jars)
 
 
-def _class_path_of(jar: str) -> List[str]:
+def _class_path_of(jar: str) -> list[str]:
     """The absolute paths in the Class-Path of a jar; they do not resolve in a prefix."""
     with zipfile.ZipFile(jar) as archive:
         if "META-INF/MANIFEST.MF" not in archive.namelist():
@@ -118,14 +121,27 @@ def _relocate_programs(prefix: str) -> None:
     loader = os.path.join(prefix, LOADER)
     libraries = os.path.join(prefix, LIBRARIES)
     programs = sorted(
-        {os.path.realpath(path) for pattern in _PROGRAMS for path in glob.glob(f"{prefix}/{pattern}")}
+        {
+            os.path.realpath(path)
+            for pattern in _PROGRAMS
+            for path in glob.glob(f"{prefix}/{pattern}")
+        }
     )
     run_path = f"{libraries}:$ORIGIN/../lib"  # The second is for Java's own libraries.
     patchelf = [loader, "--library-path", libraries, os.path.join(prefix, "usr/bin/patchelf")]
     for program in programs:
         code, _, errors = processes.output(
-            [*patchelf, "--set-interpreter", loader, "--force-rpath", "--set-rpath", run_path, program],
+            [
+                *patchelf,
+                "--set-interpreter",
+                loader,
+                "--force-rpath",
+                "--set-rpath",
+                run_path,
+                program,
+            ],
             deadline_s=60,
         )
         if code != 0:
-            raise BootstrapError(f"patchelf failed on {program} ({errors.strip()}): run this again.")
+            reason = (errors.strip().splitlines() or [f"exit code {code}"])[0]
+            raise BootstrapError(f"patchelf failed on {program} ({reason}): run this again.")

@@ -1,12 +1,15 @@
 """Child processes that cannot outlive or outwit the bootstrap."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Any
 
-_kept_fds: List[int] = []
+_kept_fds: list[int] = []
 
 
 def keep_open_in_children(fd: int) -> None:
@@ -14,12 +17,12 @@ def keep_open_in_children(fd: int) -> None:
     _kept_fds.append(fd)
 
 
-def environment(**more: str) -> Dict[str, str]:
+def environment(**more: str) -> dict[str, str]:
     """This process's environment with English messages."""
     return {**os.environ, "LC_ALL": "C", "LANGUAGE": "", **more}
 
 
-def start(command: Sequence[str], **options: Any) -> "subprocess.Popen[str]":
+def start(command: Sequence[str], **options: Any) -> subprocess.Popen[str]:
     """Starts `command` so that it is killed when this process is, however that happens."""
     kept = _kept_fds if options.pop("keep_lock", True) else []
     pass_fds = tuple(kept) + tuple(options.pop("pass_fds", ()))
@@ -34,7 +37,7 @@ def start(command: Sequence[str], **options: Any) -> "subprocess.Popen[str]":
     )
 
 
-def output(command: Sequence[str], deadline_s: float, **options: Any) -> "tuple[int, str, str]":
+def output(command: Sequence[str], deadline_s: float, **options: Any) -> tuple[int, str, str]:
     """Runs `command`: its exit code, output and error output. Kills it at the deadline."""
     child = start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
     try:
@@ -51,7 +54,7 @@ def output(command: Sequence[str], deadline_s: float, **options: Any) -> "tuple[
 
 
 @contextmanager
-def killed_after(child: "subprocess.Popen[str]", deadline_s: float) -> Iterator[threading.Event]:
+def killed_after(child: subprocess.Popen[str], deadline_s: float) -> Iterator[threading.Event]:
     """Kills `child` at the deadline, which sets the event, and when the block is left early."""
     expired = threading.Event()
 

@@ -1,12 +1,15 @@
 """What the bootstrap tells its user: progress on the way, one sentence when it fails."""
 
+from __future__ import annotations
+
 import errno
 import sys
 import time
+from typing import TextIO
 
 
 class BootstrapError(Exception):
-    """A failure that its user can do something about; the message is one sentence that says what."""
+    """A failure; its message is one sentence that says what its user can do."""
 
 
 DISK_FULL = (
@@ -30,7 +33,7 @@ def from_os_error(error: OSError, folder: str, need_mb: int) -> BootstrapError:
 class Progress:
     """One line on a terminal that is rewritten, or a line per tenth of a step elsewhere."""
 
-    def __init__(self, stream=None):
+    def __init__(self, stream: TextIO | None = None):
         self._stream = stream or sys.stderr
         self._terminal = self._stream.isatty()
         self._open_line = False

@@ -1,5 +1,6 @@
 """A first build with what was installed, before it is declared whole."""
 
+import errno
 import os
 import shutil
 
@@ -74,10 +75,14 @@ def verify(prefix: str) -> None:
     code, _, errors = processes.output(command, _DEADLINE_S, cwd=workspace, keep_lock=False)
     answer = os.path.join(workspace, "bazel-bin", "answer")
     if code != 0 or not os.path.isfile(answer):
-        lines = [line for line in errors.splitlines() if line.startswith(("ERROR", "FATAL"))]
+        lines = [line for line in errors.splitlines() if line.strip()]
+        told = [line for line in lines if line.startswith(("ERROR", "FATAL"))]
+        if "No space left" in errors:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        reason = (told or lines or [f"exit code {code}"])[0]
         raise BootstrapError(
-            f"the Bazel that was installed does not work here ({(lines or [errors.strip()])[0]}): "
-            f"see 'g++ --version' for a working compiler, remove {prefix} and run this again."
+            f"the Bazel that was installed does not work here ({reason}): see that 'g++' compiles "
+            "a program on this machine and run this again."
         )
     processes.output(["chmod", "-R", "u+w", folder], 60)
     shutil.rmtree(folder)
