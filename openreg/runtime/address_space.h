@@ -1,0 +1,92 @@
+// The one stretch of addresses in which all device memory of the process lies, own and imported:
+//
+//   base                    base + half                  base + 2 * half
+//     | device ranges: never accessible | kernel ranges: read/write, at + half |
+//
+// so that one constant leads from every device pointer to the bytes. It is reserved once, without
+// memory behind it. Regions (an arena of this process, or of a peer) are placed in it at multiples
+// of a granule, which makes finding the region of a pointer one table look-up without a lock.
+#ifndef OPENREG_RUNTIME_ADDRESS_SPACE_H_
+#define OPENREG_RUNTIME_ADDRESS_SPACE_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+#include "openreg/runtime/status.h"
+
+namespace openreg {
+
+class BlockAllocator;
+class ImportedArena;
+
+// An arena in the address space. Constant while it is published; never freed, but recycled.
+struct Region {
+  char* device_base = nullptr;
+  size_t size = 0;
+  int device = -1;                      // index on the owner's side
+  BlockAllocator* allocator = nullptr;  // of an own arena
+  ImportedArena* imported = nullptr;    // of a peer's arena
+};
+
+class AddressSpace {
+ public:
+  // Reserves the addresses: 32 TiB if it can, less under RLIMIT_AS or a sanitizer that leaves less.
+  Status Reserve();
+
+  ptrdiff_t delta() const { return static_cast<ptrdiff_t>(half_); }
+  bool Contains(const void* ptr) const {
+    return static_cast<size_t>(static_cast<const char*>(ptr) - base_) < half_;
+  }
+  // True for kernel-range addresses.
+  bool ContainsKernel(const void* ptr) const {
+    return static_cast<size_t>(static_cast<const char*>(ptr) - base_) - half_ < half_;
+  }
+
+  // The largest region that Map could place now.
+  size_t LargestFree() const;
+
+  // Maps `size` bytes of `fd` into the kernel half and returns a region for them, not yet found by
+  // Find; size is a multiple of the page size. Errors: orErrorMapBufferObject.
+  Status Map(int fd, size_t size, Region** region);
+  // From now on Find knows the region; its fields may not change any more.
+  void Publish(Region* region);
+  // Takes the region away: its addresses fault again and may be given to another region.
+  void Unmap(Region* region);
+
+  // The region that contains the device address, or NULL. Lock-free.
+  Region* Find(const void* ptr) const {
+    size_t offset = static_cast<size_t>(static_cast<const char*>(ptr) - base_);
+    if (offset >= half_) return nullptr;
+    Region* region = slots_[offset >> granule_shift_].load(std::memory_order_acquire);
+    if (region == nullptr) return nullptr;
+    return static_cast<size_t>(static_cast<const char*>(ptr) - region->device_base) < region->size
+               ? region
+               : nullptr;
+  }
+
+ private:
+  static constexpr int kSlotCountShift = 14;
+  static constexpr size_t kSlotCount = size_t{1} << kSlotCountShift;
+
+  size_t RoundUp(size_t size) const {
+    return (size + (size_t{1} << granule_shift_) - 1) >> granule_shift_ << granule_shift_;
+  }
+  void Release(size_t offset, size_t size);
+
+  char* base_ = nullptr;  // constant after Reserve, as the next two
+  size_t half_ = 0;
+  int granule_shift_ = 0;
+  std::array<std::atomic<Region*>, kSlotCount> slots_{};
+
+  mutable std::mutex mutex_;
+  std::map<size_t, size_t> free_;  // offset -> size; guarded by mutex_
+  Region* recycled_[256] = {};     // guarded by mutex_
+  size_t recycled_count_ = 0;
+};
+
+}  // namespace openreg
+#endif  // OPENREG_RUNTIME_ADDRESS_SPACE_H_

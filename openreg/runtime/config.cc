@@ -1,0 +1,171 @@
+#include "openreg/runtime/config.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <mutex>
+#include <sstream>
+#include <vector>
+
+namespace openreg {
+
+Status SystemError(const char* call, int error) {
+  char text[128];
+  return Status(orErrorOperatingSystem,
+                Format("%s failed: %s", call, strerror_r(error, text, sizeof text)));
+}
+
+Status ParseDeviceCount(const char* text, int* count) {
+  if (text == nullptr || *text == '\0') {
+    *count = 8;
+    return Status();
+  }
+  char* end = nullptr;
+  errno = 0;
+  long value = std::strtol(text, &end, 10);
+  if (errno != 0 || *end != '\0' || value < 1 || value > kMaxDevices) {
+    return Status(orErrorInitializationError,
+                  Format("OPENREG_DEVICE_COUNT: expected a number from 1 to %d, got \"%s\"",
+                         kMaxDevices, text));
+  }
+  *count = static_cast<int>(value);
+  return Status();
+}
+
+Status ParseMemorySize(const char* text, uint64_t* bytes) {
+  if (text == nullptr || *text == '\0') {
+    *bytes = SystemMemoryBytes();
+    return Status();
+  }
+  char* end = nullptr;
+  errno = 0;
+  unsigned long long value = std::strtoull(text, &end, 10);
+  bool valid = errno == 0 && end != text && text[0] != '-' && value > 0;
+  int shift = 0;
+  if (valid && *end != '\0') {
+    const char* suffixes = "KMGT";
+    const char* at = strchr(suffixes, *end & ~0x20);
+    valid = at != nullptr && *at != '\0' && end[1] == '\0';
+    if (valid) shift = 10 * static_cast<int>(at - suffixes + 1);
+  }
+  if (!valid || value > (UINT64_C(1) << 46) >> shift) {
+    return Status(orErrorInitializationError,
+                  Format("OPENREG_DEVICE_MEMORY: expected bytes with an optional suffix K, M, G or "
+                         "T and at most 64T, got \"%s\"",
+                         text));
+  }
+  *bytes = static_cast<uint64_t>(value) << shift;
+  return Status();
+}
+
+namespace {
+
+// The first number in a file, or `fallback` ("max" in a cgroup file is no number).
+uint64_t ReadNumber(const std::string& path, uint64_t fallback) {
+  std::ifstream file(path);
+  uint64_t value;
+  return file >> value ? value : fallback;
+}
+
+// The number after `key` in a file of "key value" lines.
+uint64_t ReadField(const std::string& path, const std::string& key, uint64_t fallback) {
+  std::ifstream file(path);
+  std::string name;
+  uint64_t value;
+  std::string line;
+  while (std::getline(file, line)) {
+    std::istringstream words(line);
+    if (words >> name >> value && name == key) return value;
+  }
+  return fallback;
+}
+
+struct CgroupFolder {
+  std::string path;
+  bool v1;
+};
+
+// The folders of the memory cgroups around this process, innermost first. A container often sees
+// its own cgroup as the root, so folders that do not exist are left to ReadNumber's fallback.
+std::vector<CgroupFolder> CgroupFolders() {
+  std::vector<CgroupFolder> folders;
+  std::ifstream file("/proc/self/cgroup");
+  std::string line;
+  while (std::getline(file, line)) {
+    size_t first = line.find(':');
+    size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    bool v2 = controllers == ",,";
+    if (!v2 && controllers.find(",memory,") == std::string::npos) continue;
+    std::string root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
+    std::string path = line.substr(second + 1);
+    while (true) {
+      folders.push_back({root + (path == "/" ? "" : path), !v2});
+      size_t slash = path.rfind('/');
+      if (slash == std::string::npos || path.empty() || path == "/") break;
+      path.resize(slash);
+    }
+  }
+  return folders;
+}
+
+uint64_t CgroupLimit(const CgroupFolder& folder) {
+  return ReadNumber(folder.path + (folder.v1 ? "/memory.limit_in_bytes" : "/memory.max"),
+                    UINT64_MAX);
+}
+
+}  // namespace
+
+uint64_t SystemMemoryBytes() {
+  uint64_t bytes =
+      static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  for (const CgroupFolder& folder : CgroupFolders()) bytes = std::min(bytes, CgroupLimit(folder));
+  return bytes;
+}
+
+uint64_t SystemAvailableBytes() {
+  uint64_t available = ReadField("/proc/meminfo", "MemAvailable:", UINT64_MAX >> 10) << 10;
+  for (const CgroupFolder& folder : CgroupFolders()) {
+    uint64_t limit = CgroupLimit(folder);
+    if (limit == UINT64_MAX) continue;
+    uint64_t used =
+        ReadNumber(folder.path + (folder.v1 ? "/memory.usage_in_bytes" : "/memory.current"), 0);
+    // Clean page cache is counted as used but goes first when memory is needed.
+    used -= std::min(used, ReadField(folder.path + "/memory.stat",
+                                     folder.v1 ? "total_inactive_file" : "inactive_file", 0));
+    available = std::min(available, limit - std::min(limit, used));
+  }
+  return available;
+}
+
+int CpuCount() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+}
+
+Status GetConfig(const Config** config) {
+  struct Loaded {
+    Config config;
+    Status status;
+  };
+  // Leaked on purpose: usable until the very end of the process.
+  static Loaded* loaded = [] {
+    auto* fresh = new Loaded;
+    fresh->status = ParseDeviceCount(getenv("OPENREG_DEVICE_COUNT"), &fresh->config.device_count);
+    if (fresh->status.ok()) {
+      fresh->status = ParseMemorySize(getenv("OPENREG_DEVICE_MEMORY"), &fresh->config.memory_bytes);
+    }
+    return fresh;
+  }();
+  *config = &loaded->config;
+  return loaded->status.ok() ? Status() : Status(loaded->status.code(), loaded->status.message());
+}
+
+}  // namespace openreg

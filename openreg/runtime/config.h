@@ -1,0 +1,35 @@
+// What the environment and the machine say: number of devices, memory limit. Read once.
+#ifndef OPENREG_RUNTIME_CONFIG_H_
+#define OPENREG_RUNTIME_CONFIG_H_
+
+#include <cstdint>
+#include <string>
+
+#include "openreg/runtime/status.h"
+
+namespace openreg {
+
+inline constexpr int kMaxDevices = 64;
+
+struct Config {
+  int device_count = 8;
+  uint64_t memory_bytes = 0;  // shared by all devices of the process
+};
+
+// The process's configuration; the first call reads it. Works after fork.
+Status GetConfig(const Config** config);
+
+// The parts, for tests. `text` is the variable's value, NULL if unset.
+Status ParseDeviceCount(const char* text, int* count);
+Status ParseMemorySize(const char* text, uint64_t* bytes);
+
+// RAM, or the limit of a memory cgroup (v1 or v2) around this process if that is smaller.
+uint64_t SystemMemoryBytes();
+// What the system could still give without killing: MemAvailable, or what is left in the cgroup.
+uint64_t SystemAvailableBytes();
+
+// CPU cores this process may run on.
+int CpuCount();
+
+}  // namespace openreg
+#endif  // OPENREG_RUNTIME_CONFIG_H_

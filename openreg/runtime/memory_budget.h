@@ -1,0 +1,33 @@
+// The memory limit of the process, over all its devices, counted where segments are taken.
+#ifndef OPENREG_RUNTIME_MEMORY_BUDGET_H_
+#define OPENREG_RUNTIME_MEMORY_BUDGET_H_
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+namespace openreg {
+
+class MemoryBudget {
+ public:
+  explicit MemoryBudget(uint64_t limit_bytes) : limit_(limit_bytes) {}
+
+  // Counts `bytes`, or returns false if that would exceed the limit or what the system can still
+  // give (it is asked once per some growth, not each time).
+  bool Reserve(uint64_t bytes);
+  void Release(uint64_t bytes) { used_.fetch_sub(bytes, std::memory_order_relaxed); }
+
+  uint64_t limit() const { return limit_; }
+  uint64_t used() const { return used_.load(std::memory_order_relaxed); }
+
+ private:
+  bool SystemHas(uint64_t bytes);
+
+  const uint64_t limit_;
+  std::atomic<uint64_t> used_{0};
+  std::mutex mutex_;
+  uint64_t credit_ = 0;  // growth that needs no new look at the system; guarded by mutex_
+};
+
+}  // namespace openreg
+#endif  // OPENREG_RUNTIME_MEMORY_BUDGET_H_

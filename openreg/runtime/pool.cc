@@ -1,0 +1,175 @@
+#include "openreg/runtime/pool.h"
+
+#include <algorithm>
+
+namespace openreg {
+namespace {
+
+constexpr int kBlocksPerSlab = 128;
+// A large block is split only if a large block remains.
+constexpr size_t kLargeRemainder = kSmallLimit;
+
+}  // namespace
+
+Block* BlockStore::NewBlock() {
+  std::lock_guard<FutexLock> guard(lock_);
+  if (unused_ == nullptr) {
+    Block* slab = new Block[kBlocksPerSlab];  // kept for the life of the process
+    for (int i = 0; i < kBlocksPerSlab; ++i) {
+      slab[i].link = unused_;
+      unused_ = &slab[i];
+    }
+  }
+  Block* block = unused_;
+  unused_ = block->link;
+  return block;
+}
+
+void BlockStore::Recycle(Block* block) {
+  block->word.store(block_word::kUnused, std::memory_order_release);
+  block->segment = nullptr;
+  block->previous = block->next = nullptr;
+  std::lock_guard<FutexLock> guard(lock_);
+  block->link = unused_;
+  unused_ = block;
+}
+
+void Pool::Enter(Block* block) {
+  block->word.store(block_word::kFree, std::memory_order_release);
+  SetOf(*block->segment).insert(block);
+  if (!IsWhole(*block)) {
+    ++inactive_change_;
+    inactive_bytes_change_ += static_cast<int64_t>(block->Size());
+  }
+}
+
+void Pool::Leave(Block* block) {
+  SetOf(*block->segment).erase(block);
+  if (!IsWhole(*block)) {
+    --inactive_change_;
+    inactive_bytes_change_ -= static_cast<int64_t>(block->Size());
+  }
+}
+
+void Pool::ReportInactive() {
+  stats_->Inactive(inactive_change_, inactive_bytes_change_);
+  inactive_change_ = inactive_bytes_change_ = 0;
+}
+
+Block* Pool::Take(size_t size) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return TakeLocked(size);
+}
+
+Block* Pool::TakeLocked(size_t size) {
+  FreeSet& free = size <= kSmallLimit ? small_ : large_;
+  auto best = free.lower_bound(size);
+  if (best == free.end()) return nullptr;
+  Block* block = *best;
+  Leave(block);
+  size_t remainder = block->Size() - size;
+  if (remainder >= (block->segment->small ? kGranule : kLargeRemainder)) Split(block, size);
+  block->word.store(block_word::kMoving, std::memory_order_relaxed);
+  ReportInactive();
+  return block;
+}
+
+void Pool::Split(Block* block, size_t size) {
+  Block* rest = store_->NewBlock();
+  rest->offset.store(block->Offset() + size, std::memory_order_relaxed);
+  rest->size.store(block->Size() - size, std::memory_order_relaxed);
+  rest->pool.store(this, std::memory_order_relaxed);
+  rest->free_sequence = block->free_sequence;
+  rest->segment = block->segment;
+  rest->previous = block;
+  rest->next = block->next;
+  if (block->next != nullptr) block->next->previous = rest;
+  block->next = rest;
+  block->size.store(size, std::memory_order_relaxed);
+  block_index_->Insert(rest);
+  Enter(rest);
+}
+
+Block* Pool::AddAndTake(Segment* segment, size_t size) {
+  Block* block = store_->NewBlock();
+  block->offset.store(segment->offset, std::memory_order_relaxed);
+  block->size.store(segment->size, std::memory_order_relaxed);
+  block->pool.store(this, std::memory_order_relaxed);
+  block->free_sequence = 0;
+  block->segment = segment;
+  block->previous = block->next = nullptr;
+  std::lock_guard<std::mutex> lock(mutex_);
+  segment->first = block;
+  block_index_->Insert(block);
+  Enter(block);
+  return TakeLocked(size);
+}
+
+// `right` disappears into `left`; neither is in the free list.
+Block* Pool::JoinLocked(Block* left, Block* right) {
+  block_index_->Remove(right->Offset());
+  left->size.store(left->Size() + right->Size(), std::memory_order_relaxed);
+  left->free_sequence = std::max(left->free_sequence, right->free_sequence);
+  left->next = right->next;
+  if (right->next != nullptr) right->next->previous = left;
+  block_index_->Insert(left);
+  store_->Recycle(right);
+  return left;
+}
+
+void Pool::GiveLocked(Block* block) {
+  if (Block* left = block->previous; left != nullptr && left->State() == block_word::kFree) {
+    Leave(left);
+    block = JoinLocked(left, block);
+  }
+  if (Block* right = block->next; right != nullptr && right->State() == block_word::kFree) {
+    Leave(right);
+    block = JoinLocked(block, right);
+  }
+  Enter(block);
+}
+
+void Pool::Give(Block* list) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  while (list != nullptr) {
+    Block* block = list;
+    list = block->link;
+    GiveLocked(block);
+  }
+  ReportInactive();
+}
+
+std::vector<Segment*> Pool::ReleaseSegments(size_t min_size, size_t max_size, size_t limit) {
+  std::vector<Segment*> released;
+  const StreamClock* stream = clock();
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (FreeSet* free : {&small_, &large_}) {
+    for (auto it = free->lower_bound(min_size); it != free->end() && released.size() < limit;) {
+      Block* block = *it;
+      if (block->Size() > max_size) break;
+      if (!IsWhole(*block) || (stream != nullptr && !stream->Passed(block->free_sequence))) {
+        ++it;
+        continue;
+      }
+      it = free->erase(it);
+      Segment* segment = block->segment;
+      block_index_->Remove(block->Offset());
+      block_index_->RemoveSegment(*segment);
+      store_->Recycle(block);
+      segment->first = nullptr;
+      released.push_back(segment);
+    }
+  }
+  return released;
+}
+
+size_t Pool::FreeBytes() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  size_t bytes = 0;
+  for (const FreeSet* free : {&small_, &large_}) {
+    for (const Block* block : *free) bytes += block->Size();
+  }
+  return bytes;
+}
+
+}  // namespace openreg

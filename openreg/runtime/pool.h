@@ -1,0 +1,93 @@
+// The free blocks of one stream on one device: best fit, splitting and joining, under a lock of its
+// own. Streams have pools of their own because a freed block may be reused on its stream at once,
+// the stream being in order, while others have to wait.
+#ifndef OPENREG_RUNTIME_POOL_H_
+#define OPENREG_RUNTIME_POOL_H_
+
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "openreg/runtime/block.h"
+#include "openreg/runtime/block_index.h"
+#include "openreg/runtime/futex.h"
+#include "openreg/runtime/memory_stats.h"
+#include "openreg/runtime/stream_clock.h"
+
+namespace openreg {
+
+// Blocks and segments that are in no use. Memory for them is never given back: their number is
+// that of the largest number of blocks there ever were.
+class BlockStore {
+ public:
+  Block* NewBlock();
+  void Recycle(Block* block);
+
+ private:
+  FutexLock lock_;
+  Block* unused_ = nullptr;  // guarded by lock_
+};
+
+class Pool {
+ public:
+  Pool(int index, BlockIndex* block_index, BlockStore* store, MemoryStats* stats)
+      : index_(index), block_index_(block_index), store_(store), stats_(stats) {}
+
+  // Dense number among the device's pools.
+  int index() const { return index_; }
+  // The stream, or NULL for memory that may be used on all streams at once.
+  const StreamClock* clock() const { return clock_.load(std::memory_order_relaxed); }
+  // A new stream takes the pool over; the old one has ended and is idle.
+  void set_clock(const StreamClock* clock) { clock_.store(clock, std::memory_order_relaxed); }
+
+  // Takes the smallest free block that fits, the lowest such; size is in whole granules. NULL if
+  // there is none. The block's state is kMoving.
+  Block* Take(size_t size);
+  // Adds a segment that is one free block and takes from it.
+  Block* AddAndTake(Segment* segment, size_t size);
+  // Puts blocks (a list through Block::link) back and joins them with their free neighbours.
+  void Give(Block* list);
+
+  // Takes whole free segments out of the pool whose stream has passed their last free: those of
+  // `min_size`..`max_size` bytes, at most `limit` of them. They are blockless afterwards.
+  std::vector<Segment*> ReleaseSegments(size_t min_size, size_t max_size, size_t limit);
+  // Bytes in whole free segments, used or not by the stream still.
+  size_t FreeBytes() const;
+
+ private:
+  struct BySize {
+    bool operator()(const Block* a, const Block* b) const {
+      size_t a_size = a->Size(), b_size = b->Size();
+      return a_size != b_size ? a_size < b_size : a->Offset() < b->Offset();
+    }
+    using is_transparent = void;
+    bool operator()(const Block* a, size_t size) const { return a->Size() < size; }
+  };
+  using FreeSet = std::set<Block*, BySize>;
+
+  FreeSet& SetOf(const Segment& segment) { return segment.small ? small_ : large_; }
+  static bool IsWhole(const Block& block) {
+    return block.previous == nullptr && block.next == nullptr;
+  }
+  void Enter(Block* block);
+  void Leave(Block* block);
+  Block* TakeLocked(size_t size);
+  void Split(Block* block, size_t size);
+  Block* JoinLocked(Block* left, Block* right);
+  void GiveLocked(Block* block);
+  void ReportInactive();
+
+  const int index_;
+  BlockIndex* const block_index_;
+  BlockStore* const store_;
+  MemoryStats* const stats_;
+  std::atomic<const StreamClock*> clock_{nullptr};
+
+  mutable std::mutex mutex_;  // guards everything below, and the blocks of the pool's segments
+  FreeSet small_, large_;
+  int64_t inactive_change_ = 0, inactive_bytes_change_ = 0;  // not yet reported
+};
+
+}  // namespace openreg
+#endif  // OPENREG_RUNTIME_POOL_H_
