@@ -14,12 +14,6 @@
 
 namespace openreg {
 
-Status SystemError(const char* call, int error) {
-  char text[128];
-  return Status(orErrorOperatingSystem,
-                Format("%s failed: %s", call, strerror_r(error, text, sizeof text)));
-}
-
 Status ParseDeviceCount(const char* text, int* count) {
   if (text == nullptr || *text == '\0') {
     *count = 8;
