@@ -47,8 +47,7 @@ def count(events):
                 key = (name["label"], name.get("shard", 1))
                 # A later attempt of the same shard replaces an earlier one.
                 found[key] = _of_attempt(event["testResult"])
-            elif "targetCompleted" in event.get("id", {}):
-                if not event.get("completed", {}).get("success"):
-                    built_badly[(event["id"]["targetCompleted"]["label"], 0)] = (0, 1)
+            elif "targetCompleted" in event["id"] and not event.get("completed", {}).get("success"):
+                built_badly[(event["id"]["targetCompleted"]["label"], 0)] = (0, 1)
     tested = {label for label, _ in found}
     return found | {key: value for key, value in built_badly.items() if key[0] not in tested}

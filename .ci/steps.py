@@ -87,7 +87,9 @@ def main():
         found = step(name)
         counted |= found
         passed, failed = (sum(pair[i] for pair in found.values()) for i in (0, 1))
-        lines.append(f"{name:20} {time.monotonic() - start:7.0f} s {passed:6} passed {failed:4} failed")
+        lines.append(
+            f"{name:20} {time.monotonic() - start:7.0f} s {passed:6} passed {failed:4} failed"
+        )
         print(lines[-1], flush=True)
     print("====", *lines, sep="\n")
     for key, (_, failed) in counted.items():

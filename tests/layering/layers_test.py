@@ -1,4 +1,4 @@
-"""What each layer depends on today. That Bazel refuses wrong arrows is proved by check_arrows.py."""
+"""What each layer depends on today. check_arrows.py proves that Bazel refuses wrong arrows."""
 
 import pathlib
 import re

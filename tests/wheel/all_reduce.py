@@ -6,7 +6,6 @@ import os
 
 import torch
 import torch.distributed as dist
-
 import torch_openreg  # noqa: F401  (registers the device and the backend)
 
 

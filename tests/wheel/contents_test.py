@@ -116,5 +116,7 @@ def test_headers_compile_as_c_and_link_to_the_libraries(unpacked, tmp_path):
     )
     program = tmp_path / "use"
     flags = [f"-I{package}/include", f"-L{package}/lib", f"-Wl,-rpath,{package}/lib"]
-    output("gcc", "-std=c11", "-Wall", "-Werror", source, "-o", program, *flags, "-loccl", "-lopenreg")
+    output(
+        "gcc", "-std=c11", "-Wall", "-Werror", source, "-o", program, *flags, "-loccl", "-lopenreg"
+    )
     output(program)

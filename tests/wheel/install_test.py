@@ -1,4 +1,4 @@
-"""The wheel as its users get it: installed by pip into a virtual environment, outside Bazel's paths."""
+"""The wheel as its users get it: installed by pip into a clean virtual environment."""
 
 import os
 import pathlib
@@ -23,7 +23,12 @@ def python_fixture(tmp_path_factory):
     python = folder / "bin" / "python"
     install = ["--python", python, "install", "--no-index", "--no-deps", "--no-compile", WHEEL]
     run(*find_pip.pip_command(), *install)
-    site = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    site = (
+        folder
+        / "lib"
+        / f"python{sys.version_info.major}.{sys.version_info.minor}"
+        / "site-packages"
+    )
     (site / "locked.pth").write_text(f"{PACKAGES}\n")
     return python
 

@@ -58,7 +58,9 @@ def build_elsewhere(folder):
     try:
         return digest(build(copy, startup, ["--disk_cache="]))
     finally:
-        subprocess.run([copy / "tools/bazel", *startup, "clean", "--expunge"], cwd=copy, check=False)
+        subprocess.run(
+            [copy / "tools/bazel", *startup, "clean", "--expunge"], cwd=copy, check=False
+        )
 
 
 def main():

@@ -27,13 +27,12 @@ std::string AllReduce(occlUniqueId id, int rank) {
   void* device = nullptr;
   std::vector<float> host(kCount, static_cast<float>(rank + 1));
   const size_t size_bytes = kCount * sizeof(float);
-  bool good =
-      orStreamCreate(&stream) == orSuccess && orMalloc(&device, size_bytes) == orSuccess &&
-      orMemcpy(device, host.data(), size_bytes, orMemcpyHostToDevice) == orSuccess &&
-      occlAllReduce(device, device, kCount, occlFloat32, occlSum, comm, stream, nullptr) ==
-          occlSuccess &&
-      orStreamSynchronizeTimeout(stream, 60'000) == orSuccess &&
-      orMemcpy(host.data(), device, size_bytes, orMemcpyDeviceToHost) == orSuccess;
+  bool good = orStreamCreate(&stream) == orSuccess && orMalloc(&device, size_bytes) == orSuccess &&
+              orMemcpy(device, host.data(), size_bytes, orMemcpyHostToDevice) == orSuccess &&
+              occlAllReduce(device, device, kCount, occlFloat32, occlSum, comm, stream, nullptr) ==
+                  occlSuccess &&
+              orStreamSynchronizeTimeout(stream, 60'000) == orSuccess &&
+              orMemcpy(host.data(), device, size_bytes, orMemcpyDeviceToHost) == orSuccess;
   std::string error = good ? "" : std::string(occlGetLastError(comm)) + orGetLastErrorMessage();
   for (float value : host) {
     if (good && value != 3.0F) error = "wrong sum " + std::to_string(value);
