@@ -9,6 +9,9 @@ downloads used, by the next. A lock beside PREFIX keeps two runs apart.
 import os
 import sys
 
+# Whatever python3 is first on PATH comes here, so the linter's lowest version does not hold.
+if sys.version_info < (3, 9):  # noqa: UP036
+    sys.exit("tools/bazel: python3 on PATH is older than 3.9: put Python 3.11 on PATH.")
 sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from tools.bootstrap import install, report  # noqa: E402

@@ -88,6 +88,12 @@ def test_bazelisk_on_path_comes_first(debian):
     assert run(debian, "info") == (0, "isk info\n", "")
 
 
+def test_bazelisk_may_call_back_with_the_bazel_it_chose(debian):
+    debian.program("real", 'echo "real $*"\n')
+    debian.program("bazelisk", f'BAZEL_REAL={debian.bin}/real exec {debian.bazel} "$@"\n')
+    assert run(debian, "info") == (0, "real info\n", "")
+
+
 def test_a_bazel_of_a_fitting_version_on_path_is_run(debian):
     debian.program("bazel", '[[ $1 == --version ]] && echo "bazel 7.4.0" || echo "mine $*"\n')
     assert run(debian, "info") == (0, "mine info\n", "")

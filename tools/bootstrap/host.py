@@ -64,7 +64,12 @@ def check_tools() -> None:
 
 
 def check_disk(folder: str, have_mb: int) -> None:
-    """Raises unless the disk of `folder` has room, counting what earlier runs left as room."""
+    """Raises unless `folder` has room, counting what earlier runs left, and programs run there."""
+    if os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        raise BootstrapError(
+            f"programs cannot run below {folder} (it is mounted noexec): set XDG_CACHE_HOME to a "
+            "folder on another disk and run this again."
+        )
     free_mb = shutil.disk_usage(folder).free // 2**20
     if free_mb + have_mb < NEEDED_MB:
         raise BootstrapError(DISK_FULL.format(folder=folder, need_mb=NEEDED_MB))

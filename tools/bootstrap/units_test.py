@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import types
 import zipfile
 
 import pytest
@@ -149,6 +150,13 @@ def test_a_disk_without_room_is_found_before_the_download(tmp_path):
     host.check_disk(str(tmp_path), have_mb=host.NEEDED_MB)
     with pytest.raises(report.BootstrapError, match="is full"):
         host.check_disk(str(tmp_path), have_mb=-(2**40))
+
+
+def test_a_disk_where_programs_cannot_run_is_found_before_the_download(tmp_path, monkeypatch):
+    flags = types.SimpleNamespace(f_flag=os.ST_NOEXEC | os.ST_NOSUID)
+    monkeypatch.setattr(os, "statvfs", lambda folder: flags)
+    with pytest.raises(report.BootstrapError, match="mounted noexec"):
+        host.check_disk(str(tmp_path), have_mb=0)
 
 
 def test_progress_off_a_terminal_is_a_line_per_tenth():
