@@ -108,6 +108,7 @@ def test_another_bazel_on_path_is_passed_over(debian, answer):
     debian.program("bazel", f"{answer}\n")
     code, out, err = run(debian, "info")
     assert code == 0 and out.endswith("\ninfo\n"), err
+    assert ("could not say its version" in err) == (answer == "exit 1")
 
 
 @on_debian
