@@ -45,6 +45,14 @@ cc_library(
     visibility = _TORCH_USERS,
     deps = ["@python_interpreter//:headers"],
 )
+
+# Kineto's headers include each other without a folder: only for those who write a profiler.
+cc_library(
+    name = "kineto",
+    includes = ["site-packages/torch/include/kineto"],
+    visibility = _TORCH_USERS,
+    deps = [":torch"],
+)
 """
 
 _ALIAS = """
