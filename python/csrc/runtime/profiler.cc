@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "python/csrc/runtime/device.h"
 #include "python/csrc/runtime/status.h"
 
 namespace torch_openreg {
