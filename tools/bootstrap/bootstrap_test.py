@@ -134,7 +134,7 @@ def test_a_first_run_installs_and_later_ones_do_not(debian):
     assert os.readlink(folder / "usr/lib/settings") == "../share/bazel"
     before = debian.calls()
     assert run(debian, "info")[0::2] == (0, "")
-    assert debian.calls()[len(before) :] == [f"bazel --nosystem_rc --bazelrc={folder}/bazelrc info"]
+    assert debian.calls()[len(before) :] == [" ".join(["bazel", *options, "info"])]
 
 
 @on_debian
