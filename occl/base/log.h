@@ -1,0 +1,32 @@
+// Logging as NCCL's users know it: OCCL_DEBUG, OCCL_DEBUG_SUBSYS, OCCL_DEBUG_FILE (see occl.h).
+#ifndef OCCL_BASE_LOG_H_
+#define OCCL_BASE_LOG_H_
+
+namespace occl {
+
+enum class LogLevel { kNone = 0, kVersion = 1, kWarn = 2, kInfo = 3, kTrace = 4 };
+enum LogSubsystem : unsigned {
+  kLogInit = 1u << 0,
+  kLogColl = 1u << 1,
+  kLogP2p = 1u << 2,
+  kLogShm = 1u << 3,
+  kLogEnv = 1u << 4,
+  kLogAll = ~0u
+};
+
+// Cheap: two loads after the first call.
+bool LogEnabled(LogLevel level, unsigned subsystem);
+// One line, written with one system call: "host:pid:tid OCCL LEVEL text".
+void Log(LogLevel level, unsigned subsystem, const char* format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+}  // namespace occl
+
+#define OCCL_LOG(level, subsystem, ...)                             \
+  do {                                                              \
+    if (::occl::LogEnabled(::occl::LogLevel::level, subsystem)) {   \
+      ::occl::Log(::occl::LogLevel::level, subsystem, __VA_ARGS__); \
+    }                                                               \
+  } while (false)
+
+#endif  // OCCL_BASE_LOG_H_
