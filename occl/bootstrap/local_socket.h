@@ -1,0 +1,36 @@
+// Abstract Unix sockets between processes of one user on one host. Messages keep their boundaries
+// (SOCK_SEQPACKET) and have fixed sizes; nothing is left in any file system.
+#ifndef OCCL_BOOTSTRAP_LOCAL_SOCKET_H_
+#define OCCL_BOOTSTRAP_LOCAL_SOCKET_H_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "occl/base/clock.h"
+#include "occl/base/status.h"
+#include "occl/base/unique_fd.h"
+
+namespace occl {
+
+inline constexpr size_t kMaxFdsPerMessage = 200;  // the kernel's limit is 253
+
+// A name nobody can guess.
+std::string RandomSocketName();
+Status Listen(const std::string& name, UniqueFd* listener);
+// occlRemoteError if nobody listens there (yet, or any more).
+Status Connect(const std::string& name, UniqueFd* socket);
+// Accepts one connection that is waiting; an invalid descriptor if there is none or if its owner is
+// another user, who is turned away.
+UniqueFd AcceptSameUser(const UniqueFd& listener);
+// False once the other end has gone.
+Status SendMessage(const UniqueFd& socket, const void* data, size_t size,
+                   const std::vector<int>& fds, const Deadline& deadline);
+// A message of exactly `size` bytes. occlRemoteError: the other end has closed; occlTimeout;
+// occlInternalError: a message of another size. *fds takes the descriptors that came along.
+Status ReceiveMessage(const UniqueFd& socket, void* data, size_t size, std::vector<UniqueFd>* fds,
+                      const Deadline& deadline);
+
+}  // namespace occl
+
+#endif  // OCCL_BOOTSTRAP_LOCAL_SOCKET_H_

@@ -1,0 +1,92 @@
+#include "occl/bootstrap/process.h"
+
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+namespace occl {
+namespace {
+
+void FillRandom(void* bytes, size_t size) {
+  auto* at = static_cast<unsigned char*>(bytes);
+  while (size > 0) {
+    const ssize_t got = getrandom(at, size, 0);
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      std::abort();  // getrandom exists on every kernel this library runs on
+    }
+    at += got;
+    size -= static_cast<size_t>(got);
+  }
+}
+
+UniqueFd OpenPidFd(pid_t pid) {
+  return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+}
+
+}  // namespace
+
+ProcessToken OwnProcessToken() {
+  static std::mutex mutex;
+  static pid_t owner = 0;
+  static ProcessToken token;
+  std::lock_guard<std::mutex> lock(mutex);
+  if (owner != getpid()) {
+    owner = getpid();
+    FillRandom(&token, sizeof(token));
+  }
+  return token;
+}
+
+Secret RandomSecret() {
+  Secret secret;
+  FillRandom(secret.bytes, sizeof(secret.bytes));
+  return secret;
+}
+
+bool SameSecret(const Secret& a, const Secret& b) {
+  unsigned difference = 0;
+  for (size_t i = 0; i < sizeof(a.bytes); ++i) difference |= a.bytes[i] ^ b.bytes[i];
+  return difference == 0;
+}
+
+UniqueFd PidFdOfSocketPeer(int socket) {
+  int fd = -1;
+  socklen_t size = sizeof(fd);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &size) == 0) return UniqueFd(fd);
+  ucred credentials;
+  size = sizeof(credentials);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return UniqueFd();
+  UniqueFd pidfd = OpenPidFd(credentials.pid);
+  // The pid could have been reused between the two calls only if the peer had ended, and then the
+  // socket is at its end.
+  char byte;
+  if (recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) pidfd.Reset();
+  return pidfd;
+}
+
+UniqueFd PidFdOfSelf() { return OpenPidFd(getpid()); }
+
+void CheckEnded(const std::vector<UniqueFd>& pidfds, std::vector<bool>* ended) {
+  std::vector<pollfd> polls(pidfds.size());
+  for (size_t i = 0; i < pidfds.size(); ++i) {
+    polls[i] = {(*ended)[i] ? -1 : pidfds[i].get(), POLLIN, 0};
+  }
+  if (poll(polls.data(), polls.size(), 0) <= 0) return;
+  for (size_t i = 0; i < polls.size(); ++i) {
+    if ((polls[i].revents & POLLIN) != 0) (*ended)[i] = true;
+  }
+}
+
+}  // namespace occl

@@ -1,0 +1,39 @@
+// Processes: who this one is, and whether a peer's still runs.
+#ifndef OCCL_BOOTSTRAP_PROCESS_H_
+#define OCCL_BOOTSTRAP_PROCESS_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "occl/base/unique_fd.h"
+
+namespace occl {
+
+// Tells processes apart across pid namespaces and reuse of pids. Filled at random once a process
+// (again after a fork).
+struct ProcessToken {
+  uint64_t words[2];
+  bool operator==(const ProcessToken&) const = default;
+};
+ProcessToken OwnProcessToken();
+
+// 16 bytes from the system's generator.
+struct Secret {
+  unsigned char bytes[16];
+};
+Secret RandomSecret();
+// Takes the same time wherever they differ.
+bool SameSecret(const Secret& a, const Secret& b);
+
+// A descriptor that becomes readable when the process at the other end of a connected socket ends;
+// invalid if the kernel has no such thing.
+UniqueFd PidFdOfSocketPeer(int socket);
+UniqueFd PidFdOfSelf();
+// fds[i] < 0 is skipped. ended[i] is set to true where process i has ended, and never reset.
+void CheckEnded(const std::vector<UniqueFd>& pidfds, std::vector<bool>* ended);
+
+}  // namespace occl
+
+#endif  // OCCL_BOOTSTRAP_PROCESS_H_

@@ -1,0 +1,161 @@
+#include "occl/bootstrap/rendezvous.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "occl/bootstrap/local_socket.h"
+
+namespace occl {
+namespace {
+
+constexpr int64_t kConnectRetry_ns = 5'000'000;
+// How much longer than its own deadline a rank waits for rank 0, so that rank 0's message, which
+// names the missing ranks, comes first.
+constexpr int64_t kGrace_ms = 2000;
+
+Status LeaderGone(const RendezvousOptions& options, const LeaderInfo& info) {
+  return Error(occlRemoteError, "init of %s: rank 0 (pid %lld) ended before init was complete",
+               options.name, static_cast<long long>(info.pid));
+}
+
+Status CheckLeader(const RendezvousOptions& options, const LeaderInfo& info) {
+  if (info.magic != kBootstrapMagic) {
+    return Error(occlMismatch, "init of %s: what rank 0 has published is not OCCL's", options.name);
+  }
+  if (info.version != OCCL_VERSION) {
+    return Error(occlMismatch, "init of %s: rank 0 has OCCL %u, rank %d has OCCL %d", options.name,
+                 info.version, options.rank, OCCL_VERSION);
+  }
+  const HostId own = OwnHostId();
+  if (!info.host.SameAs(own)) {
+    return Error(
+        occlNotSupported,
+        "init of %s: rank 0 runs on host %s, rank %d on host %s (or in a network namespace "
+        "of its own): ranks on several hosts are not supported",
+        options.name, PrintableText(info.host.name, sizeof(info.host.name)).c_str(), options.rank,
+        own.name);
+  }
+  return Status();
+}
+
+// Connects to rank 0. A refused connection says that what was found is left from an earlier
+// communicator, or that rank 0 runs elsewhere.
+Status ConnectToLeader(Meeting* meeting, const RendezvousOptions& options, LeaderInfo* info,
+                       UniqueFd* socket) {
+  while (true) {
+    OCCL_RETURN_IF_ERROR(meeting->Find(info, options.deadline));
+    const std::string name = PrintableText(info->socket_name, sizeof(info->socket_name));
+    Status connected = Connect(name, socket);
+    if (connected.ok()) return CheckLeader(options, *info);
+    if (connected.code() != occlRemoteError) return connected;
+    Status same = CheckLeader(options, *info);
+    if (same.code() == occlNotSupported) {
+      meeting->ReportFailure(*info, same);
+      return same;
+    }
+    if (options.deadline.Passed()) {
+      return Error(occlTimeout, "init of %s: rank %d could not reach rank 0 (pid %lld) in time",
+                   options.name, options.rank, static_cast<long long>(info->pid));
+    }
+    const timespec pause = {0, kConnectRetry_ns};
+    nanosleep(&pause, nullptr);
+  }
+}
+
+Status ReceiveNotice(const UniqueFd& socket, const RendezvousOptions& options,
+                     const LeaderInfo& info, std::vector<UniqueFd>* fds, Notice* notice) {
+  const int64_t remaining_ns = options.deadline.RemainingNs();
+  const Deadline deadline = remaining_ns == INT64_MAX
+                                ? Deadline()
+                                : Deadline::After(remaining_ns / 1'000'000 + kGrace_ms);
+  Status got = ReceiveMessage(socket, notice, sizeof(*notice), fds, deadline);
+  if (got.code() == occlRemoteError) return LeaderGone(options, info);
+  OCCL_RETURN_IF_ERROR(got);
+  return FromNotice(*notice);
+}
+
+Status ReceiveSegment(const UniqueFd& socket, const RendezvousOptions& options,
+                      const LeaderInfo& info, Gathering* gathering) {
+  Notice notice;
+  std::vector<UniqueFd> fds;
+  OCCL_RETURN_IF_ERROR(ReceiveNotice(socket, options, info, &fds, &notice));
+  if (fds.size() != 1) {
+    return Error(occlInternalError, "init of %s: rank 0 sent %zu descriptors instead of a segment",
+                 options.name, fds.size());
+  }
+  OCCL_RETURN_IF_ERROR(ControlSegment::Map(fds[0], options.nranks, &gathering->segment));
+  size_t expected = 0;
+  for (int r = 0; r < options.nranks; ++r) {
+    RankCard card;
+    std::memcpy(&card, gathering->segment->rank(r).card, sizeof(card));
+    gathering->cards.push_back(card);
+    if (card.rank != r) return Error(occlInternalError, "init: the card of rank %d is wrong", r);
+    expected += card.has_pidfd == 1 ? 1 : 0;
+  }
+  fds.clear();
+  while (fds.size() < expected) {
+    const size_t before = fds.size();
+    OCCL_RETURN_IF_ERROR(ReceiveNotice(socket, options, info, &fds, &notice));
+    if (fds.size() == before || fds.size() > expected) {
+      return Error(occlInternalError, "init: %zu process descriptors came instead of %zu",
+                   fds.size(), expected);
+    }
+  }
+  const ProcessToken own = OwnProcessToken();
+  size_t next = 0;
+  for (const RankCard& card : gathering->cards) {
+    UniqueFd pidfd;
+    if (card.has_pidfd == 1) pidfd = std::move(fds[next++]);
+    if (card.process == own) pidfd.Reset();
+    gathering->pidfds.push_back(std::move(pidfd));
+  }
+  return Status();
+}
+
+}  // namespace
+
+RankCard OwnCard(const RendezvousOptions& options) {
+  RankCard card = {};
+  card.version = OCCL_VERSION;
+  card.nranks = options.nranks;
+  card.rank = options.rank;
+  card.pid = getpid();
+  card.process = OwnProcessToken();
+  card.device = options.device;
+  return card;
+}
+
+Status JoinRendezvous(Meeting* meeting, const RendezvousOptions& options, Gathering* gathering) {
+  LeaderInfo info;
+  UniqueFd socket;
+  OCCL_RETURN_IF_ERROR(ConnectToLeader(meeting, options, &info, &socket));
+  Hello hello = {};
+  hello.magic = kBootstrapMagic;
+  hello.secret = info.secret;
+  hello.card = OwnCard(options);
+  Status sent = SendMessage(socket, &hello, sizeof(hello), {}, options.deadline);
+  if (sent.code() == occlRemoteError) return LeaderGone(options, info);
+  OCCL_RETURN_IF_ERROR(sent);
+  OCCL_RETURN_IF_ERROR(ReceiveSegment(socket, options, info, gathering));
+  bool direct = true;
+  const Status prepared = options.prepare(*gathering, &direct);
+  Notice mapped = MakeNotice(prepared);
+  mapped.direct = direct;
+  sent = SendMessage(socket, &mapped, sizeof(mapped), {}, options.deadline);
+  OCCL_RETURN_IF_ERROR(prepared);
+  if (sent.code() == occlRemoteError) return LeaderGone(options, info);
+  OCCL_RETURN_IF_ERROR(sent);
+  Notice go;
+  OCCL_RETURN_IF_ERROR(ReceiveNotice(socket, options, info, nullptr, &go));
+  gathering->direct = go.direct == 1;
+  return Status();
+}
+
+Status Rendezvous(Meeting* meeting, const RendezvousOptions& options, Gathering* gathering) {
+  return options.rank == 0 ? LeadRendezvous(meeting, options, gathering)
+                           : JoinRendezvous(meeting, options, gathering);
+}
+
+}  // namespace occl

@@ -1,0 +1,61 @@
+// How the ranks of a new communicator come together: rank 0 (the leader) listens on a socket, the
+// others connect, prove that they know the secret and say who they are; the leader makes the
+// control segment and passes it on. Ends for all ranks alike: if one cannot join, all are told why.
+#ifndef OCCL_BOOTSTRAP_RENDEZVOUS_H_
+#define OCCL_BOOTSTRAP_RENDEZVOUS_H_
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "occl/base/clock.h"
+#include "occl/base/status.h"
+#include "occl/base/unique_fd.h"
+#include "occl/bootstrap/messages.h"
+#include "occl/transport/control_segment.h"
+
+namespace occl {
+
+// How the leader's address gets to the other ranks, and news of ranks that cannot reach it back.
+class Meeting {
+ public:
+  virtual ~Meeting() = default;
+  // The socket name and secret to use.
+  virtual void ChooseAddress(LeaderInfo* info) = 0;
+  virtual Status Publish(const LeaderInfo& info) = 0;
+  // The address that is valid now. Called again while nobody listens there: what was found may be
+  // left from an earlier communicator.
+  virtual Status Find(LeaderInfo* info, const Deadline& deadline) = 0;
+  virtual void ReportFailure(const LeaderInfo& info, const Status& status) = 0;
+  // Called by the leader now and then: why a rank cannot come.
+  virtual Status CheckFailure(const LeaderInfo& info) = 0;
+};
+
+struct Gathering {
+  std::shared_ptr<ControlSegment> segment;
+  std::vector<RankCard> cards;
+  std::vector<UniqueFd> pidfds;  // invalid for this process and where unknown
+  bool direct = false;           // every rank has mapped every arena
+};
+
+struct RendezvousOptions {
+  int nranks;
+  int rank;
+  orIpcDeviceHandle_t device;
+  Deadline deadline;
+  const char* name;  // of the communicator, for messages
+  // Called once segment, cards and pidfds are there; opens the peers' arenas. Returns an error to
+  // fail init on all ranks; *direct = false where arenas cannot be mapped.
+  std::function<Status(const Gathering&, bool* direct)> prepare;
+};
+
+Status Rendezvous(Meeting* meeting, const RendezvousOptions& options, Gathering* gathering);
+
+// Shared by both sides.
+RankCard OwnCard(const RendezvousOptions& options);
+Status LeadRendezvous(Meeting* meeting, const RendezvousOptions& options, Gathering* gathering);
+Status JoinRendezvous(Meeting* meeting, const RendezvousOptions& options, Gathering* gathering);
+
+}  // namespace occl
+
+#endif  // OCCL_BOOTSTRAP_RENDEZVOUS_H_

@@ -1,0 +1,284 @@
+#include <poll.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "occl/bootstrap/local_socket.h"
+#include "occl/bootstrap/rendezvous.h"
+
+namespace occl {
+namespace {
+
+constexpr int64_t kHelloTimeout_ms = 5000;  // from connect to hello
+constexpr int64_t kFailureCheckInterval_ms = 1000;
+constexpr size_t kMaxStrangers = 64;  // connections that have not said hello yet
+constexpr int64_t kSendTimeout_ms = 10000;
+
+struct Member {
+  UniqueFd socket;
+  UniqueFd pidfd;
+  RankCard card;
+  bool mapped = false;
+};
+
+struct Stranger {
+  UniqueFd socket;
+  Deadline deadline;
+};
+
+class Leader {
+ public:
+  Leader(Meeting* meeting, const RendezvousOptions& options)
+      : meeting_(meeting), options_(options), members_(options.nranks) {}
+
+  Status Lead(Gathering* gathering) {
+    Status status = LeadUntilGo(gathering);
+    if (!status.ok()) TellAll(status);
+    return status;
+  }
+
+ private:
+  Status LeadUntilGo(Gathering* gathering);
+  Status AcceptAll();
+  Status ReadHello(Stranger* stranger);
+  Status Admit(UniqueFd socket, const Hello& hello);
+  Status ShareSegment(Gathering* gathering);
+  Status SendDescriptors(const UniqueFd& socket, const UniqueFd& segment_fd);
+  Status CollectMapped(bool* direct);
+  // Polls the listener, strangers and members; true in *ready for what can be read.
+  Status Poll(std::vector<pollfd>* polls);
+  Status MissingRanks(const char* what) const;
+  Status DeadMember(int rank) const;
+  void TellAll(const Status& status);
+  size_t joined() const { return joined_; }
+
+  Meeting* const meeting_;
+  const RendezvousOptions& options_;
+  LeaderInfo info_ = {};
+  UniqueFd listener_;
+  std::vector<Member> members_;  // by rank; [0] is this rank
+  std::vector<Stranger> strangers_;
+  size_t joined_ = 1;
+  Deadline next_failure_check_;
+};
+
+Status Leader::LeadUntilGo(Gathering* gathering) {
+  info_.magic = kBootstrapMagic;
+  info_.version = OCCL_VERSION;
+  info_.nranks = options_.nranks;
+  info_.pid = getpid();
+  info_.host = OwnHostId();
+  meeting_->ChooseAddress(&info_);
+  OCCL_RETURN_IF_ERROR(
+      Listen(PrintableText(info_.socket_name, sizeof(info_.socket_name)), &listener_));
+  OCCL_RETURN_IF_ERROR(meeting_->Publish(info_));
+  members_[0].card = OwnCard(options_);
+  members_[0].pidfd = PidFdOfSelf();
+  OCCL_RETURN_IF_ERROR(AcceptAll());
+  listener_.Reset();
+  OCCL_RETURN_IF_ERROR(ShareSegment(gathering));
+  bool direct = true;
+  OCCL_RETURN_IF_ERROR(options_.prepare(*gathering, &direct));
+  OCCL_RETURN_IF_ERROR(CollectMapped(&direct));
+  gathering->direct = direct;
+  Notice go = MakeNotice(Status());
+  go.direct = direct;
+  for (int r = 1; r < options_.nranks; ++r) {
+    // A rank that has died by now is found by its pidfd.
+    static_cast<void>(
+        SendMessage(members_[r].socket, &go, sizeof(go), {}, Deadline::After(kSendTimeout_ms))
+            .ok());
+  }
+  return Status();
+}
+
+Status Leader::Poll(std::vector<pollfd>* polls) {
+  polls->clear();
+  polls->push_back({listener_.get(), POLLIN, 0});
+  for (const Stranger& stranger : strangers_) polls->push_back({stranger.socket.get(), POLLIN, 0});
+  for (const Member& member : members_) {
+    // Hang-up needs no request; members have nothing to say before the segment is shared.
+    polls->push_back({member.socket.get(), static_cast<short>(listener_.valid() ? 0 : POLLIN), 0});
+  }
+  if (poll(polls->data(), polls->size(), options_.deadline.RemainingMs(200)) < 0 &&
+      errno != EINTR) {
+    return SystemError(errno, "poll of the bootstrap sockets");
+  }
+  if (next_failure_check_.Passed()) {
+    next_failure_check_ = Deadline::After(kFailureCheckInterval_ms);
+    OCCL_RETURN_IF_ERROR(meeting_->CheckFailure(info_));
+  }
+  return Status();
+}
+
+Status Leader::AcceptAll() {
+  next_failure_check_ = Deadline::After(kFailureCheckInterval_ms);
+  std::vector<pollfd> polls;
+  while (joined_ < members_.size()) {
+    OCCL_RETURN_IF_ERROR(Poll(&polls));
+    const size_t first_member = 1 + strangers_.size();
+    for (size_t r = 1; r < members_.size(); ++r) {
+      if ((polls[first_member + r].revents & (POLLHUP | POLLERR)) != 0) {
+        return DeadMember(static_cast<int>(r));
+      }
+    }
+    std::vector<Stranger> remaining;
+    for (size_t i = 0; i < strangers_.size(); ++i) {
+      if (polls[1 + i].revents != 0) {
+        OCCL_RETURN_IF_ERROR(ReadHello(&strangers_[i]));
+      } else if (!strangers_[i].deadline.Passed()) {
+        remaining.push_back(std::move(strangers_[i]));
+      }
+    }
+    strangers_ = std::move(remaining);
+    while (strangers_.size() < kMaxStrangers) {
+      UniqueFd socket = AcceptSameUser(listener_);
+      if (!socket.valid()) break;
+      strangers_.push_back({std::move(socket), Deadline::After(kHelloTimeout_ms)});
+    }
+    if (options_.deadline.Passed()) return MissingRanks("did not come");
+  }
+  strangers_.clear();
+  return Status();
+}
+
+// Whoever sends anything but a hello with the right secret is turned away: it may be a confused
+// process. A rank that knows the secret and disagrees fails the init on all ranks.
+Status Leader::ReadHello(Stranger* stranger) {
+  Hello hello;
+  Status got = ReceiveMessage(stranger->socket, &hello, sizeof(hello), nullptr, Deadline::After(0));
+  if (!got.ok() || hello.magic != kBootstrapMagic || !SameSecret(hello.secret, info_.secret)) {
+    return Status();
+  }
+  return Admit(std::move(stranger->socket), hello);
+}
+
+Status Leader::Admit(UniqueFd socket, const Hello& hello) {
+  const RankCard& card = hello.card;
+  Status refusal;
+  if (card.version != OCCL_VERSION) {
+    refusal = Error(occlMismatch, "init of %s: rank 0 has OCCL %d, rank %d (pid %lld) has OCCL %u",
+                    options_.name, OCCL_VERSION, card.rank, static_cast<long long>(card.pid),
+                    card.version);
+  } else if (card.nranks != options_.nranks) {
+    refusal = Error(
+        occlMismatch, "init of %s: rank 0 was told nranks = %d, rank %d (pid %lld) nranks = %d",
+        options_.name, options_.nranks, card.rank, static_cast<long long>(card.pid), card.nranks);
+  } else if (card.rank < 1 || card.rank >= options_.nranks) {
+    refusal = Error(occlMismatch, "init of %s: a second process (pid %lld) says it is rank %d",
+                    options_.name, static_cast<long long>(card.pid), card.rank);
+  } else if (members_[card.rank].socket.valid()) {
+    refusal = Error(occlMismatch, "init of %s: processes %lld and %lld both say they are rank %d",
+                    options_.name, static_cast<long long>(members_[card.rank].card.pid),
+                    static_cast<long long>(card.pid), card.rank);
+  }
+  if (!refusal.ok()) {
+    const Notice notice = MakeNotice(refusal);
+    static_cast<void>(
+        SendMessage(socket, &notice, sizeof(notice), {}, Deadline::After(kSendTimeout_ms)).ok());
+    return refusal;
+  }
+  Member& member = members_[card.rank];
+  member.pidfd = PidFdOfSocketPeer(socket.get());
+  member.socket = std::move(socket);
+  member.card = card;
+  ++joined_;
+  return Status();
+}
+
+Status Leader::ShareSegment(Gathering* gathering) {
+  UniqueFd segment_fd;
+  OCCL_RETURN_IF_ERROR(ControlSegment::Create(options_.nranks, &segment_fd));
+  OCCL_RETURN_IF_ERROR(ControlSegment::Map(segment_fd, options_.nranks, &gathering->segment));
+  for (int r = 0; r < options_.nranks; ++r) {
+    Member& member = members_[r];
+    member.card.has_pidfd = member.pidfd.valid();
+    std::memcpy(gathering->segment->rank(r).card, &member.card, sizeof(RankCard));
+    gathering->cards.push_back(member.card);
+  }
+  for (int r = 1; r < options_.nranks; ++r) {
+    Status sent = SendDescriptors(members_[r].socket, segment_fd);
+    if (sent.code() == occlRemoteError) return DeadMember(r);
+    OCCL_RETURN_IF_ERROR(sent);
+  }
+  const ProcessToken own = OwnProcessToken();
+  for (Member& member : members_) {
+    gathering->pidfds.push_back(member.card.process == own ? UniqueFd() : std::move(member.pidfd));
+  }
+  return Status();
+}
+
+Status Leader::SendDescriptors(const UniqueFd& socket, const UniqueFd& segment_fd) {
+  const Notice welcome = MakeNotice(Status());
+  const Deadline deadline = Deadline::After(kSendTimeout_ms);
+  OCCL_RETURN_IF_ERROR(
+      SendMessage(socket, &welcome, sizeof(welcome), {segment_fd.get()}, deadline));
+  std::vector<int> batch;
+  for (int r = 0; r < options_.nranks; ++r) {
+    if (members_[r].pidfd.valid()) batch.push_back(members_[r].pidfd.get());
+    if (batch.size() == kMaxFdsPerMessage || (r + 1 == options_.nranks && !batch.empty())) {
+      OCCL_RETURN_IF_ERROR(SendMessage(socket, &welcome, sizeof(welcome), batch, deadline));
+      batch.clear();
+    }
+  }
+  return Status();
+}
+
+Status Leader::CollectMapped(bool* direct) {
+  std::vector<pollfd> polls;
+  for (size_t waiting = members_.size() - 1; waiting > 0;) {
+    OCCL_RETURN_IF_ERROR(Poll(&polls));
+    for (int r = 1; r < options_.nranks; ++r) {
+      Member& member = members_[r];
+      if (polls[1 + r].revents == 0 || member.mapped) continue;
+      Notice notice;
+      Status got =
+          ReceiveMessage(member.socket, &notice, sizeof(notice), nullptr, Deadline::After(0));
+      if (!got.ok()) return DeadMember(r);
+      OCCL_RETURN_IF_ERROR(FromNotice(notice));
+      *direct = *direct && notice.direct == 1;
+      member.mapped = true;
+      --waiting;
+    }
+    if (options_.deadline.Passed()) return MissingRanks("did not map the control segment");
+  }
+  return Status();
+}
+
+Status Leader::MissingRanks(const char* what) const {
+  std::string missing;
+  for (int r = 1; r < options_.nranks; ++r) {
+    const bool there = listener_.valid() ? members_[r].socket.valid() : members_[r].mapped;
+    if (there) continue;
+    if (missing.size() > 200) {
+      missing += ", ...";
+      break;
+    }
+    missing += (missing.empty() ? "" : ", ") + std::to_string(r);
+  }
+  return Error(occlTimeout, "init of %s with %d ranks: rank(s) %s %s in time", options_.name,
+               options_.nranks, missing.c_str(), what);
+}
+
+Status Leader::DeadMember(int rank) const {
+  return Error(occlRemoteError, "init of %s: rank %d (pid %lld) ended before init was complete",
+               options_.name, rank, static_cast<long long>(members_[rank].card.pid));
+}
+
+void Leader::TellAll(const Status& status) {
+  const Notice notice = MakeNotice(status);
+  for (Member& member : members_) {
+    if (!member.socket.valid()) continue;
+    static_cast<void>(
+        SendMessage(member.socket, &notice, sizeof(notice), {}, Deadline::After(0)).ok());
+  }
+}
+
+}  // namespace
+
+Status LeadRendezvous(Meeting* meeting, const RendezvousOptions& options, Gathering* gathering) {
+  return Leader(meeting, options).Lead(gathering);
+}
+
+}  // namespace occl

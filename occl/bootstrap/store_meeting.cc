@@ -1,0 +1,67 @@
+#include "occl/bootstrap/store_meeting.h"
+
+#include <cstring>
+
+#include "occl/bootstrap/local_socket.h"
+
+namespace occl {
+
+void StoreMeeting::ChooseAddress(LeaderInfo* info) {
+  const std::string name = RandomSocketName();
+  std::memcpy(info->socket_name, name.c_str(), name.size() + 1);
+  info->secret = RandomSecret();
+}
+
+Status StoreMeeting::Publish(const LeaderInfo& info) {
+  const std::string key = prefix_ + "leader";
+  const occlResult_t result = store_.set(store_.context, key.c_str(), &info, sizeof(info));
+  if (result == occlSuccess) return Status();
+  return Error(result, "the store could not set the key %s: %s", key.c_str(),
+               occlGetErrorString(result));
+}
+
+Status StoreMeeting::Find(LeaderInfo* info, const Deadline& deadline) {
+  const std::string key = prefix_ + "leader";
+  const int64_t remaining_ns = deadline.RemainingNs();
+  const int64_t timeout_ms = remaining_ns == INT64_MAX ? -1 : remaining_ns / 1'000'000 + 1;
+  size_t size = 0;
+  const occlResult_t result =
+      store_.get(store_.context, key.c_str(), info, sizeof(*info), &size, timeout_ms);
+  if (result == occlTimeout) {
+    return Error(occlTimeout, "rank 0 did not come in time: it has not set the key %s",
+                 key.c_str());
+  }
+  if (result != occlSuccess) {
+    return Error(result, "the store could not get the key %s: %s", key.c_str(),
+                 occlGetErrorString(result));
+  }
+  if (size != sizeof(*info)) {
+    return Error(occlMismatch,
+                 "the store's key %s has %zu bytes, expected %zu: another program or "
+                 "another version of OCCL uses it",
+                 key.c_str(), size, sizeof(*info));
+  }
+  return Status();
+}
+
+// The socket's random name makes the key belong to this very attempt.
+std::string StoreMeeting::FailureKey(const LeaderInfo& info) const {
+  return prefix_ + "failed/" + PrintableText(info.socket_name, sizeof(info.socket_name));
+}
+
+void StoreMeeting::ReportFailure(const LeaderInfo& info, const Status& status) {
+  const Notice notice = MakeNotice(status);
+  // The caller returns the failure itself; that rank 0 hears of it too is a kindness.
+  static_cast<void>(store_.set(store_.context, FailureKey(info).c_str(), &notice, sizeof(notice)));
+}
+
+Status StoreMeeting::CheckFailure(const LeaderInfo& info) {
+  Notice notice;
+  size_t size = 0;
+  const occlResult_t result = store_.get(store_.context, FailureKey(info).c_str(), &notice,
+                                         sizeof(notice), &size, /*timeout_ms=*/1);
+  if (result != occlSuccess || size != sizeof(notice)) return Status();
+  return FromNotice(notice);
+}
+
+}  // namespace occl

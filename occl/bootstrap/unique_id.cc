@@ -1,0 +1,232 @@
+#include "occl/bootstrap/unique_id.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "occl/bootstrap/local_socket.h"
+#include "occl/bootstrap/messages.h"
+
+namespace occl {
+namespace {
+
+constexpr uint64_t kIdMagic = 0x4f43434c49443031;  // "OCCLID01"
+constexpr size_t kMaxKeyBytes = 128;
+constexpr size_t kMaxValueBytes = 1536;
+constexpr size_t kMaxClients = 4 * kMaxRanks;
+constexpr int64_t kTryOnly_ms = 5;  // a get with no more time than this does not wait
+constexpr int64_t kAnswerTimeout_ms = 10'000;
+
+struct IdContent {
+  uint64_t magic;
+  char socket_name[kSocketNameBytes];
+  Secret secret;
+};
+static_assert(sizeof(IdContent) <= OCCL_UNIQUE_ID_BYTES);
+
+enum class Verb : uint32_t { kSet = 1, kGet = 2, kTryGet = 3, kGoodbye = 4 };
+
+struct Request {
+  uint64_t magic;
+  Secret secret;
+  Verb verb;
+  int32_t nranks;
+  uint32_t size;
+  char key[kMaxKeyBytes];
+  unsigned char value[kMaxValueBytes];
+};
+
+struct Answer {
+  uint64_t magic;
+  int32_t code;
+  uint32_t size;
+  unsigned char value[kMaxValueBytes];
+};
+
+struct Client {
+  UniqueFd socket;
+  std::string awaited;  // key of a get that has not been answered
+};
+
+class Server {
+ public:
+  Server(UniqueFd listener, const Secret& secret)
+      : listener_(std::move(listener)), secret_(secret) {}
+
+  void Serve() {
+    std::vector<pollfd> polls;
+    while (goodbyes_ < expected_goodbyes_) {
+      polls.assign(1, {listener_.get(), POLLIN, 0});
+      for (const Client& client : clients_) polls.push_back({client.socket.get(), POLLIN, 0});
+      if (poll(polls.data(), polls.size(), 1000) <= 0) continue;
+      for (size_t i = 0; i < clients_.size(); ++i) {
+        if (polls[1 + i].revents != 0 && !Handle(&clients_[i])) clients_[i].socket.Reset();
+      }
+      std::erase_if(clients_, [](const Client& client) { return !client.socket.valid(); });
+      while (clients_.size() < kMaxClients) {
+        UniqueFd socket = AcceptSameUser(listener_);
+        if (!socket.valid()) break;
+        clients_.push_back({std::move(socket), ""});
+      }
+    }
+  }
+
+ private:
+  // False: this client is to go.
+  bool Handle(Client* client) {
+    Request request;
+    const Status got =
+        ReceiveMessage(client->socket, &request, sizeof(request), nullptr, Deadline::After(0));
+    if (!got.ok() || request.magic != kIdMagic || !SameSecret(request.secret, secret_) ||
+        request.size > kMaxValueBytes) {
+      return false;
+    }
+    if (request.nranks > 0 && request.nranks <= kMaxRanks) expected_goodbyes_ = request.nranks;
+    const std::string key(request.key, strnlen(request.key, sizeof(request.key)));
+    switch (request.verb) {
+      case Verb::kSet:
+        values_[key].assign(request.value, request.value + request.size);
+        for (Client& other : clients_) {
+          if (other.socket.valid() && other.awaited == key) {
+            other.awaited.clear();
+            static_cast<void>(Reply(other, occlSuccess, values_[key]));
+          }
+        }
+        return Reply(*client, occlSuccess, {});
+      case Verb::kGet:
+      case Verb::kTryGet: {
+        const auto found = values_.find(key);
+        if (found != values_.end()) return Reply(*client, occlSuccess, found->second);
+        if (request.verb == Verb::kTryGet) return Reply(*client, occlTimeout, {});
+        client->awaited = key;
+        return true;
+      }
+      case Verb::kGoodbye:
+        ++goodbyes_;
+        return false;
+    }
+    return false;
+  }
+
+  static bool Reply(const Client& client, occlResult_t code,
+                    const std::vector<unsigned char>& value) {
+    Answer answer = {};
+    answer.magic = kIdMagic;
+    answer.code = code;
+    answer.size = static_cast<uint32_t>(value.size());
+    std::copy(value.begin(), value.end(), answer.value);
+    return SendMessage(client.socket, &answer, sizeof(answer), {}, Deadline::After(0)).ok();
+  }
+
+  const UniqueFd listener_;
+  const Secret secret_;
+  std::vector<Client> clients_;
+  std::map<std::string, std::vector<unsigned char>> values_;
+  int goodbyes_ = 0;
+  int expected_goodbyes_ = 1;
+};
+
+// One request and its answer.
+Status Ask(const UniqueFd& socket, Request* request, const Deadline& deadline, Answer* answer) {
+  request->magic = kIdMagic;
+  OCCL_RETURN_IF_ERROR(SendMessage(socket, request, sizeof(*request), {}, deadline));
+  OCCL_RETURN_IF_ERROR(ReceiveMessage(socket, answer, sizeof(*answer), nullptr, deadline));
+  if (answer->magic != kIdMagic || answer->size > kMaxValueBytes) {
+    return Error(occlInternalError, "the process that serves the unique id sent nonsense");
+  }
+  return Status();
+}
+
+}  // namespace
+
+Status CreateUniqueId(occlUniqueId* id) {
+  IdContent content = {};
+  content.magic = kIdMagic;
+  content.secret = RandomSecret();
+  const std::string name = RandomSocketName();
+  std::memcpy(content.socket_name, name.c_str(), name.size() + 1);
+  UniqueFd listener;
+  OCCL_RETURN_IF_ERROR(Listen(name, &listener));
+  auto server = std::make_unique<Server>(std::move(listener), content.secret);
+  std::thread([server = std::move(server)] { server->Serve(); }).detach();
+  std::memset(id, 0, sizeof(*id));
+  std::memcpy(id, &content, sizeof(content));
+  return Status();
+}
+
+Status UniqueIdStore::Connect(const occlUniqueId& id, int nranks, UniqueIdStore* store) {
+  IdContent content;
+  std::memcpy(&content, &id, sizeof(content));
+  if (content.magic != kIdMagic) {
+    return Error(occlInvalidArgument, "the unique id was not made by occlGetUniqueId");
+  }
+  const std::string name = PrintableText(content.socket_name, sizeof(content.socket_name));
+  Status connected = ::occl::Connect(name, &store->socket_);
+  if (connected.code() == occlRemoteError) {
+    return Error(occlRemoteError,
+                 "nobody serves this unique id: the process that made it has ended, runs on "
+                 "another host, or all of its ranks have come");
+  }
+  OCCL_RETURN_IF_ERROR(connected);
+  store->secret_ = content.secret;
+  store->nranks_ = nranks;
+  return Status();
+}
+
+UniqueIdStore::~UniqueIdStore() {
+  if (!socket_.valid()) return;
+  Request request = {};
+  request.magic = kIdMagic;
+  request.secret = secret_;
+  request.verb = Verb::kGoodbye;
+  request.nranks = nranks_;
+  static_cast<void>(
+      SendMessage(socket_, &request, sizeof(request), {}, Deadline::After(kAnswerTimeout_ms)).ok());
+}
+
+occlStore_t UniqueIdStore::AsStore() { return {this, &Set, &Get}; }
+
+occlResult_t UniqueIdStore::Set(void* context, const char* key, const void* value, size_t size) {
+  auto* store = static_cast<UniqueIdStore*>(context);
+  if (size > kMaxValueBytes || std::strlen(key) >= kMaxKeyBytes) return occlInvalidArgument;
+  Request request = {};
+  request.secret = store->secret_;
+  request.nranks = store->nranks_;
+  request.verb = Verb::kSet;
+  std::memcpy(request.key, key, std::strlen(key));
+  std::memcpy(request.value, value, size);
+  request.size = static_cast<uint32_t>(size);
+  Answer answer;
+  const Status asked = Ask(store->socket_, &request, Deadline::After(kAnswerTimeout_ms), &answer);
+  if (!asked.ok()) return asked.code();
+  return answer.code == occlSuccess ? occlSuccess : CheckedCode(answer.code);
+}
+
+occlResult_t UniqueIdStore::Get(void* context, const char* key, void* value, size_t capacity,
+                                size_t* size, int64_t timeout_ms) {
+  auto* store = static_cast<UniqueIdStore*>(context);
+  if (std::strlen(key) >= kMaxKeyBytes) return occlInvalidArgument;
+  const bool try_only = timeout_ms >= 0 && timeout_ms <= kTryOnly_ms;
+  Request request = {};
+  request.secret = store->secret_;
+  request.nranks = store->nranks_;
+  request.verb = try_only ? Verb::kTryGet : Verb::kGet;
+  std::memcpy(request.key, key, std::strlen(key));
+  Answer answer;
+  const Status asked = Ask(store->socket_, &request,
+                           Deadline::After(try_only ? kAnswerTimeout_ms : timeout_ms), &answer);
+  if (!asked.ok()) return asked.code();
+  if (answer.code != occlSuccess) return CheckedCode(answer.code);
+  if (answer.size > capacity) return occlInternalError;
+  std::memcpy(value, answer.value, answer.size);
+  *size = answer.size;
+  return occlSuccess;
+}
+
+}  // namespace occl

@@ -1,0 +1,39 @@
+// Rendezvous without a store of the caller's: the process that makes a unique id serves one, on a
+// socket whose name and secret are in the id.
+#ifndef OCCL_BOOTSTRAP_UNIQUE_ID_H_
+#define OCCL_BOOTSTRAP_UNIQUE_ID_H_
+
+#include "occl/base/status.h"
+#include "occl/base/unique_fd.h"
+#include "occl/bootstrap/process.h"
+
+namespace occl {
+
+// Starts a thread that serves the id's keys until nranks ranks have said goodbye.
+Status CreateUniqueId(occlUniqueId* id);
+
+// The keys behind an id, as a store. The goodbye is said when it goes.
+class UniqueIdStore {
+ public:
+  static Status Connect(const occlUniqueId& id, int nranks, UniqueIdStore* store);
+  UniqueIdStore() = default;
+  UniqueIdStore(UniqueIdStore&&) = default;
+  UniqueIdStore& operator=(UniqueIdStore&&) = default;
+  ~UniqueIdStore();
+
+  // Valid as long as this object.
+  occlStore_t AsStore();
+
+ private:
+  static occlResult_t Set(void* context, const char* key, const void* value, size_t size);
+  static occlResult_t Get(void* context, const char* key, void* value, size_t capacity,
+                          size_t* size, int64_t timeout_ms);
+
+  UniqueFd socket_;
+  Secret secret_ = {};
+  int nranks_ = 0;
+};
+
+}  // namespace occl
+
+#endif  // OCCL_BOOTSTRAP_UNIQUE_ID_H_
