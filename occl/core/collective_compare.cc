@@ -1,0 +1,57 @@
+// What ranks must agree on, compared before any data moves.
+#include "occl/base/datatypes.h"
+#include "occl/core/collective_op.h"
+
+namespace occl {
+namespace {
+
+Status Differ(const std::string& title, const char* field, const std::string& own,
+              const std::string& peer_name, const std::string& found) {
+  return Error(occlMismatch,
+               "%s: the ranks disagree about the %s: this rank has %s, rank %s has %s",
+               title.c_str(), field, own.c_str(), peer_name.c_str(), found.c_str());
+}
+
+}  // namespace
+
+Status CollectiveOp::Compare(int peer, const RoundHead& head) const {
+  const auto differ = [&](const char* field, const std::string& own, const std::string& found) {
+    return Differ(Title(), field, own, comm().peers.Name(peer), found);
+  };
+  if (head.kind != static_cast<uint8_t>(spec_.kind)) {
+    return differ("operation", name(), OpName(int{head.kind}));
+  }
+  if (head.datatype != spec_.datatype) {
+    return differ("datatype", DataTypeName(spec_.datatype), DataTypeName(head.datatype));
+  }
+  if (head.root != spec_.root) {
+    return differ("root", std::to_string(spec_.root), std::to_string(head.root));
+  }
+  if (spec_.reduces && head.op != spec_.op) {
+    return differ("reduce operation", RedOpName(spec_.op), RedOpName(head.op));
+  }
+  if (spec_.uneven) return CompareParts(peer);
+  if (head.count != spec_.count) {
+    return differ("count", std::to_string(spec_.count), std::to_string(head.count));
+  }
+  const bool peer_direct = head.path == static_cast<uint8_t>(DataPath::kDirect);
+  if (spec_.kind == OpKind::kAllReduce && peer_direct != (path_ == DataPath::kDirect)) {
+    return differ("algorithm (is OCCL_ALGO the same everywhere?)",
+                  std::to_string(static_cast<int>(path_)), std::to_string(head.path));
+  }
+  return Status();
+}
+
+// The peer's part for this rank must be as long as this rank expects.
+Status CollectiveOp::CompareParts(int peer) const {
+  if (!spec_.Reads(comm().rank(), peer)) return Status();
+  const int index = spec_.part_per_rank ? comm().rank() : 0;
+  const PartEntry part = CopyOut(comm().segment().parts(peer, round_)[index]);
+  const uint64_t expected = spec_.RecvPart(peer).count;
+  if (part.count == expected) return Status();
+  return Differ(Title(), "counts (splits)",
+                std::to_string(expected) + " elements to come from there", comm().peers.Name(peer),
+                std::to_string(part.count) + " to send here");
+}
+
+}  // namespace occl

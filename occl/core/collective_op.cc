@@ -1,0 +1,228 @@
+#include "occl/core/collective_op.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "occl/base/datatypes.h"
+#include "occl/core/algorithms.h"
+
+namespace occl {
+
+CollectiveOp::CollectiveOp(Ref<Comm> comm, CollectiveSpec spec)
+    : CommOp(std::move(comm), spec.kind), spec_(std::move(spec)) {}
+
+void CollectiveOp::Describe(occlOpRecord_t* record) const {
+  record->sequence = sequence_;
+  record->datatype = spec_.datatype;
+  record->op = static_cast<occlRedOp_t>(spec_.op);
+  record->root = spec_.root;
+  record->tag = -1;
+  record->count = spec_.count;
+}
+
+void CollectiveOp::DoFinish(bool success) {
+  if (!success) return;
+  auto& algorithm = path_ == DataPath::kDirect                         ? comm().stats.direct
+                    : window_start_ == 0 || path_ == DataPath::kInline ? comm().stats.oneshot
+                                                                       : comm().stats.staged;
+  algorithm.fetch_add(1, std::memory_order_relaxed);
+  comm().PassTurn();
+  comm().bells.RingOwn();
+}
+
+StepResult CollectiveOp::Step() {
+  StepResult result = StepResult::kMoved;
+  switch (phase_) {
+    case Phase::kTurn:
+      if (comm().turn() != sequence_) return StepResult::kWaiting;
+      phase_ = Phase::kPlace;
+      round_ = comm().next_round;
+      [[fallthrough]];
+    case Phase::kPlace:
+      result = WaitForPlace();
+      if (result != StepResult::kMoved) return result;
+      [[fallthrough]];
+    case Phase::kAgree:
+      result = Agree();
+      if (result != StepResult::kMoved) return result;
+      [[fallthrough]];
+    case Phase::kMove:
+      result = Move();
+      if (result != StepResult::kMoved || phase_ == Phase::kMove) return result;
+      return phase_ == Phase::kShare ? Share() : AwaitReaders();
+    case Phase::kShare:
+      return Share();
+    case Phase::kReaders:
+      return AwaitReaders();
+  }
+  return result;
+}
+
+// The place of this round was used kRoundPlaces rounds ago: all ranks must have passed that one.
+StepResult CollectiveOp::WaitForPlace() {
+  if (round_ > kRoundPlaces && comm().slowest_done < round_ - kRoundPlaces) {
+    uint64_t slowest = UINT64_MAX;
+    for (int r = 0; r < comm().nranks(); ++r) {
+      if (r == comm().rank()) continue;
+      slowest = std::min(slowest, comm().block(r).done.load(std::memory_order_acquire));
+    }
+    comm().slowest_done = slowest;
+    if (slowest < round_ - kRoundPlaces) return StepResult::kWaiting;
+  }
+  Post();
+  peer_ = 0;
+  agreed_more_ = false;
+  phase_ = Phase::kAgree;
+  return StepResult::kMoved;
+}
+
+DataPath CollectiveOp::ChoosePath() const {
+  AlgorithmQuery query;
+  query.nranks = comm().nranks();
+  query.direct = comm().direct();
+  query.has_factor = spec_.op >= occlNumOps;
+  query.uneven = spec_.uneven;
+  query.contribution_bytes =
+      spec_.count * spec_.element_bytes * (spec_.part_per_rank ? comm().nranks() : 1);
+  return ChooseDataPath(query);
+}
+
+void CollectiveOp::Post() {
+  if (window_start_ == 0) path_ = ChoosePath();
+  const int rank = comm().rank();
+  const bool contributes =
+      spec_.flow == Flow::kAllToAll || (rank == spec_.root) == (spec_.flow == Flow::kFromRoot);
+  RoundEntry& entry = comm().segment().round(rank, round_);
+  RoundHead& head = entry.head;
+  head = {};
+  head.kind = static_cast<uint8_t>(spec_.kind);
+  head.datatype = static_cast<uint8_t>(spec_.datatype);
+  head.op = static_cast<uint8_t>(std::min<int>(spec_.op, occlNumOps));
+  head.path = static_cast<uint8_t>(path_);
+  head.root = static_cast<int16_t>(spec_.root);
+  head.count = spec_.uneven ? 0 : spec_.count;
+  if (spec_.op >= occlNumOps) std::memcpy(entry.inline_data, spec_.scale, sizeof(spec_.scale));
+  if (path_ == DataPath::kInline) {
+    window_count_ = spec_.count;
+    if (contributes && spec_.count > 0) {
+      std::memcpy(entry.inline_data, spec_.send,
+                  spec_.count * spec_.element_bytes * (spec_.part_per_rank ? comm().nranks() : 1));
+    }
+  } else if (path_ == DataPath::kSlot) {
+    const uint64_t parts = spec_.part_per_rank ? comm().nranks() : 1;
+    window_count_ = kSlotBytes / (parts * spec_.element_bytes);
+    FillWindow(contributes ? comm().segment().slot(rank, round_) : nullptr);
+  } else {
+    window_count_ = UINT64_MAX;
+    if (!spec_.uneven) {
+      if (spec_.send != nullptr) head.send_offset = comm().OffsetOf(spec_.send);
+      if (spec_.recv != nullptr) head.recv_offset = comm().OffsetOf(spec_.recv);
+    }
+  }
+  if (spec_.uneven) {
+    PartEntry* parts = comm().segment().parts(rank, round_);
+    const size_t n = spec_.part_per_rank ? comm().nranks() : 1;
+    for (size_t i = 0; contributes && i < n; ++i) {
+      const Part& part = spec_.send_parts[i];
+      parts[i] = {part.count > 0 ? comm().OffsetOf(part.data) : 0, part.count};
+    }
+  }
+  head.more = own_more_ ? 1 : 0;
+  entry.round.store(round_, std::memory_order_release);
+  comm().bells.RingAll();
+}
+
+// Puts this round's elements of each part into the slot (NULL: this rank contributes nothing), and
+// notes whether another round follows: as far as this rank knows from its own parts.
+void CollectiveOp::FillWindow(unsigned char* slot) {
+  own_more_ = false;
+  const uint64_t stride_bytes = window_count_ * spec_.element_bytes;
+  const auto more = [&](const Part& part) {
+    own_more_ = own_more_ || part.count > window_start_ + window_count_;
+  };
+  const int parts = spec_.part_per_rank ? comm().nranks() : 1;
+  for (int r = 0; slot != nullptr && r < parts; ++r) {
+    const Part part = spec_.SendPart(r);
+    more(part);
+    if (part.count <= window_start_) continue;
+    const uint64_t count = std::min(part.count - window_start_, window_count_);
+    std::memcpy(slot + r * stride_bytes, part.data + window_start_ * spec_.element_bytes,
+                count * spec_.element_bytes);
+  }
+  for (int r = 0; r < comm().nranks(); ++r) {
+    if (spec_.Reads(comm().rank(), r)) more(spec_.RecvPart(r));
+  }
+}
+
+StepResult CollectiveOp::Agree() {
+  for (; peer_ < comm().nranks(); ++peer_) {
+    if (peer_ == comm().rank() || !spec_.Exchanges(comm().rank(), peer_)) continue;
+    const RoundEntry& entry = comm().segment().round(peer_, round_);
+    if (entry.round.load(std::memory_order_acquire) != round_) return StepResult::kWaiting;
+    const RoundHead head = CopyOut(entry.head);
+    const Status same = Compare(peer_, head);
+    if (!same.ok()) return FailComm(same);
+    if (head.more == 1) agreed_more_ = true;
+    comm().scratch.heads[peer_] = head;
+    if (spec_.op >= occlNumOps) {
+      std::memcpy(&comm().scratch.scales[2 * peer_], entry.inline_data, 2 * sizeof(double));
+    }
+  }
+  if (spec_.op >= occlNumOps) {
+    std::memcpy(&comm().scratch.scales[2 * comm().rank()], spec_.scale, sizeof(spec_.scale));
+  }
+  peer_ = 0;
+  position_ = 0;
+  phase_ = Phase::kMove;
+  return StepResult::kMoved;
+}
+
+// This rank has read all it wants of the round.
+StepResult CollectiveOp::EndRound() {
+  comm().block(comm().rank()).done.store(round_, std::memory_order_release);
+  comm().next_round = round_ + 1;
+  comm().bells.RingAll();
+  peer_ = 0;
+  phase_ = Phase::kReaders;
+  return StepResult::kMoved;
+}
+
+// Done when nobody reads this rank's buffers any more; slots and entries are not waited for.
+StepResult CollectiveOp::AwaitReaders() {
+  if (path_ == DataPath::kDirect) {
+    for (; peer_ < comm().nranks(); ++peer_) {
+      if (peer_ == comm().rank() || !spec_.Reads(peer_, comm().rank())) continue;
+      if (comm().block(peer_).done.load(std::memory_order_acquire) < round_) {
+        return StepResult::kWaiting;
+      }
+    }
+    return FinishOk();
+  }
+  if (!own_more_ && !agreed_more_) return FinishOk();
+  window_start_ += window_count_;
+  ++round_;
+  phase_ = Phase::kPlace;
+  return StepResult::kMoved;
+}
+
+bool CollectiveOp::WaitsFor(int rank) const {
+  const auto& block = comm().block(rank);
+  switch (phase_) {
+    case Phase::kTurn:
+    case Phase::kMove:
+      return false;
+    case Phase::kPlace:
+      return block.done.load(std::memory_order_acquire) < round_ - kRoundPlaces;
+    case Phase::kAgree:
+      return spec_.Exchanges(comm().rank(), rank) &&
+             comm().segment().round(rank, round_).round.load(std::memory_order_acquire) != round_;
+    case Phase::kShare:
+      return rank == peer_;
+    case Phase::kReaders:
+      return path_ == DataPath::kDirect && spec_.Reads(rank, comm().rank()) &&
+             block.done.load(std::memory_order_acquire) < round_;
+  }
+  return false;
+}
+
+}  // namespace occl

@@ -1,0 +1,79 @@
+// A collective in flight.
+//
+// ROUNDS. A collective takes one round, or several if its data passes through slots in windows. In
+// a round a rank posts its entry, waits for the entries of those it exchanges with and compares,
+// moves the data, and stores the round's number in `done`: it then reads nothing of that round any
+// more. Peers' `done` frees places of the rings, and ends an operation whose buffers peers read.
+//
+// A large all_reduce (kDirect) has a second half: each rank first reduces its share of the elements
+// and then takes the others' shares from their result, block by block as `progress` allows.
+#ifndef OCCL_CORE_COLLECTIVE_OP_H_
+#define OCCL_CORE_COLLECTIVE_OP_H_
+
+#include <cstdint>
+
+#include "occl/core/collective_spec.h"
+#include "occl/core/comm.h"
+#include "occl/core/op.h"
+
+namespace occl {
+
+class CollectiveOp final : public CommOp {
+ public:
+  CollectiveOp(Ref<Comm> comm, CollectiveSpec spec);
+
+ private:
+  enum class Phase : uint8_t { kTurn, kPlace, kAgree, kMove, kShare, kReaders };
+
+  StepResult Step() override;
+  void DoIssue() override { sequence_ = comm().NextCollective(); }
+  void DoFinish(bool success) override;
+  void Describe(occlOpRecord_t* record) const override;
+  bool WaitsFor(int rank) const override;
+
+  // Phases; each returns kMoved to go on, kWaiting, or kDone.
+  StepResult WaitForPlace();
+  StepResult Agree();
+  StepResult Move();
+  StepResult Share();  // second half of a large all_reduce
+  StepResult AwaitReaders();
+  StepResult EndRound();
+
+  bool large_all_reduce() const {
+    return spec_.kind == OpKind::kAllReduce && path_ == DataPath::kDirect;
+  }
+  DataPath ChoosePath() const;
+  void Post();
+  void FillWindow(unsigned char* slot);
+  Status Compare(int peer, const RoundHead& head) const;
+  Status CompareParts(int peer) const;
+
+  // Where the part of `peer` that is meant for this rank begins, window_start_ elements in, and how
+  // many elements of this round it has; NULL data if the peer named memory outside its device.
+  Part Source(int peer);
+  StepResult CopyBlock();
+  StepResult ReduceBlock();
+  StepResult ReduceShareBlock();
+  StepResult BadSource(int peer);
+
+  // The elements [begin, end) of a large all_reduce that `rank` reduces.
+  void ShareOf(int rank, uint64_t* begin, uint64_t* end) const;
+  uint64_t ProgressWord(uint64_t blocks) const { return (round_ << 24) + blocks; }
+
+  const CollectiveSpec spec_;
+  uint64_t sequence_ = 0;
+  uint64_t round_ = 0;
+  Phase phase_ = Phase::kTurn;
+  DataPath path_ = DataPath::kInline;
+  bool agreed_more_ = false;  // an exchanged peer has another round
+  bool own_more_ = false;
+  int peer_ = 0;               // cursor over ranks, in the running phase
+  uint64_t window_start_ = 0;  // elements of each part that earlier rounds have moved
+  uint64_t window_count_ = 0;  // elements of each part in this round
+  uint64_t position_ = 0;      // elements moved of the part in hand
+  uint64_t blocks_ = 0;        // large all_reduce: blocks taken from peer_
+};
+
+}  // namespace occl
+
+#endif  // OCCL_CORE_COLLECTIVE_OP_H_

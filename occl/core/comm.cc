@@ -1,0 +1,195 @@
+#include "occl/core/comm.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "occl/base/futex.h"
+#include "occl/base/log.h"
+
+namespace occl {
+namespace {
+
+int Processors() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return std::max(CPU_COUNT(&set), 1);
+}
+
+// Maps the peers' devices. One that cannot be mapped is no failure: the data then goes through the
+// control segment, on all ranks.
+bool OpenArenas(const CommSettings& settings, const Gathering& gathering, const Deadline& deadline,
+                std::vector<std::shared_ptr<PeerArena>>* arenas) {
+  arenas->resize(settings.nranks);
+  for (int r = 0; r < settings.nranks; ++r) {
+    const int64_t remaining_ns = deadline.RemainingNs();
+    const int64_t timeout_ms = remaining_ns == INT64_MAX ? -1 : remaining_ns / 1'000'000 + 1;
+    Status opened = PeerArena::Open(gathering.cards[r].device, timeout_ms, &(*arenas)[r]);
+    if (!opened.ok()) {
+      OCCL_LOG(kInfo, kLogInit | kLogShm, "%s: rank %d cannot map the device of rank %d: %s",
+               settings.name.c_str(), settings.rank, r, opened.message().c_str());
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+Status Comm::Create(const CommSettings& settings, Meeting* meeting, Ref<Comm>* comm) {
+  RendezvousOptions options;
+  options.nranks = settings.nranks;
+  options.rank = settings.rank;
+  options.deadline = Deadline::After(settings.init_timeout_ms);
+  options.name = settings.name.c_str();
+  OCCL_RETURN_IF_ERROR(
+      FromRuntime(orIpcGetDeviceHandle(&options.device, settings.device), "orIpcGetDeviceHandle"));
+  std::vector<std::shared_ptr<PeerArena>> arenas;
+  options.prepare = [&](const Gathering& gathering, bool* direct) {
+    *direct = OpenArenas(settings, gathering, options.deadline, &arenas);
+    return Status();
+  };
+  Gathering gathering;
+  OCCL_RETURN_IF_ERROR(Rendezvous(meeting, options, &gathering));
+  Ref<Comm> created = Ref<Comm>::Adopt(new Comm(settings, &gathering, std::move(arenas)));
+  OCCL_RETURN_IF_ERROR(created->FindDevice());
+  OCCL_LOG(kInfo, kLogInit, "%s: rank %d of %d on device %d is ready, data path %s",
+           created->name(), created->rank(), created->nranks(), created->device(),
+           created->direct() ? "direct" : "staged");
+  *comm = std::move(created);
+  return Status();
+}
+
+Comm::Comm(const CommSettings& settings, Gathering* gathering,
+           std::vector<std::shared_ptr<PeerArena>> arenas)
+    : scratch(settings.nranks),
+      bells(gathering->segment.get(), settings.rank),
+      history(gathering->segment.get(), settings.rank),
+      peers(gathering),
+      matcher(gathering->segment.get(), settings.rank),
+      settings_(settings),
+      segment_(gathering->segment),
+      arenas_(std::move(arenas)),
+      direct_(gathering->direct),
+      crowded_(settings.nranks > Processors()),
+      timeout_ms_(settings.timeout_ms) {
+  block(rank()).state.store(static_cast<uint32_t>(RankState::kAlive), std::memory_order_release);
+}
+
+Comm::~Comm() = default;
+
+Status Comm::FindDevice() {
+  OCCL_RETURN_IF_ERROR(FromRuntime(orDeviceGetDefaultStream(&default_stream_, device()),
+                                   "orDeviceGetDefaultStream"));
+  orArenaInfo info;
+  OCCL_RETURN_IF_ERROR(FromRuntime(orDeviceGetArena(device(), &info), "orDeviceGetArena"));
+  arena_ = {static_cast<const unsigned char*>(info.deviceBase),
+            static_cast<unsigned char*>(info.kernelBase), info.size};
+  return Status();
+}
+
+bool Comm::Translate(const void* device_pointer, uint64_t size_bytes,
+                     unsigned char** kernel_pointer) const {
+  const uint64_t offset =
+      reinterpret_cast<uintptr_t>(device_pointer) - reinterpret_cast<uintptr_t>(arena_.device_base);
+  if (offset >= arena_.size_bytes || size_bytes > arena_.size_bytes - offset) return false;
+  *kernel_pointer = arena_.base + offset;
+  return true;
+}
+
+Status Comm::failure() {
+  if (good()) return Status();
+  const uint32_t word = segment_->header().error.load(std::memory_order_acquire);
+  std::lock_guard<std::mutex> lock(failure_mutex_);
+  if (failure_.ok()) {
+    failure_ = ReadPeersError(word);
+    failed_.store(true, std::memory_order_release);
+  }
+  return failure_;
+}
+
+Status Comm::ReadPeersError(uint32_t word) {
+  if (word == 0 || word > static_cast<uint32_t>(nranks())) {
+    return Error(occlInternalError,
+                 "communicator %s: the control segment is damaged (error word 0x%x)", name(), word);
+  }
+  const ErrorSlot& slot = block(static_cast<int>(word) - 1).error;
+  if (slot.published.load(std::memory_order_acquire) != 1) {
+    return Error(occlInternalError,
+                 "communicator %s: rank %u says it has failed without saying why", name(),
+                 word - 1);
+  }
+  char message[kErrorMessageBytes];
+  std::memcpy(message, slot.message, sizeof(message));
+  return Status(CheckedCode(CopyOut(slot.code)), PrintableText(message, sizeof(message)));
+}
+
+Status Comm::Fail(const Status& status) {
+  {
+    std::lock_guard<std::mutex> lock(failure_mutex_);
+    ErrorSlot& slot = block(rank()).error;
+    if (slot.published.load(std::memory_order_relaxed) == 0) {
+      slot.code = status.code();
+      std::snprintf(slot.message, sizeof(slot.message), "%s", status.message().c_str());
+      slot.published.store(1, std::memory_order_release);
+    }
+    uint32_t word = 0;
+    const bool first = segment_->header().error.compare_exchange_strong(
+        word, static_cast<uint32_t>(rank()) + 1, std::memory_order_acq_rel);
+    if (failure_.ok()) failure_ = first ? status : ReadPeersError(word);
+    failed_.store(true, std::memory_order_release);
+  }
+  bells.RingAll();
+  OCCL_LOG(kWarn, kLogColl, "%s", status.message().c_str());
+  return failure();
+}
+
+Status Comm::FailLocally(const Status& status) {
+  {
+    std::lock_guard<std::mutex> lock(failure_mutex_);
+    if (failure_.ok()) failure_ = status;
+    failed_.store(true, std::memory_order_release);
+  }
+  bells.RingOwn();
+  return failure();
+}
+
+void Comm::OpEnded() {
+  // seq_cst on both: either the waiter sees the new number or this sees the waiter.
+  pending_.fetch_sub(1, std::memory_order_seq_cst);
+  if (idle_waiters_.load(std::memory_order_seq_cst) != 0) FutexWakeAll(&pending_);
+}
+
+bool Comm::WaitIdle(const Deadline& deadline) {
+  constexpr int64_t kSlice_ns = 50'000'000;
+  idle_waiters_.fetch_add(1, std::memory_order_seq_cst);
+  uint32_t pending = pending_.load(std::memory_order_seq_cst);
+  while (pending != 0 && !deadline.Passed()) {
+    FutexWait(&pending_, pending, std::min(deadline.RemainingNs(), kSlice_ns));
+    pending = pending_.load(std::memory_order_seq_cst);
+  }
+  idle_waiters_.fetch_sub(1, std::memory_order_relaxed);
+  return pending == 0;
+}
+
+void Comm::Close() {
+  constexpr int64_t kDrain_ms = 1000;
+  if (pending() != 0 && good()) {
+    static_cast<void>(FailLocally(Error(occlAborted,
+                                        "communicator %s was destroyed on rank %d while "
+                                        "operations were pending",
+                                        name(), rank())));
+    static_cast<void>(Fail(Error(occlRemoteError,
+                                 "rank %s has destroyed communicator %s while %u operation(s) "
+                                 "were pending",
+                                 peers.Name(rank()).c_str(), name(), pending())));
+  }
+  block(rank()).state.store(static_cast<uint32_t>(RankState::kDestroyed),
+                            std::memory_order_release);
+  bells.RingAll();
+  // What still runs on a stream holds the communicator until it has noticed.
+  WaitIdle(Deadline::After(kDrain_ms));
+}
+
+}  // namespace occl

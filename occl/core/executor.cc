@@ -1,0 +1,154 @@
+#include "occl/core/executor.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "occl/base/futex.h"
+#include "occl/core/group_op.h"
+#include "occl/transport/direct/peer_arena.h"
+
+namespace occl {
+namespace {
+
+// The caller waits for peers for about this many pauses (15 ns each) before it hands over...
+constexpr int kInlineSpins = 500;
+// ... or gives its processor away so often, where ranks outnumber processors.
+constexpr int kInlineYields = 10;
+// The caller moves data for at most this long: it is not to be held up by a large message.
+constexpr int64_t kInlineMove_ns = 300'000;
+// A worker spins longer, then sleeps in slices between looks at deadline and peers.
+constexpr int kWorkerSpins = 2000;
+constexpr int kWorkerYields = 4;
+constexpr int64_t kSlice_ns = 50'000'000;
+
+// Waits a moment, the kind way. False when the patience is used up.
+bool Pause(bool crowded, int* patience) {
+  if (--*patience < 0) return false;
+  if (crowded) {
+    sched_yield();
+  } else {
+    CpuPause();
+  }
+  return true;
+}
+
+// True when the operation is done.
+bool DriveInline(Op* op) {
+  const bool crowded = op->crowded();
+  int patience = crowded ? kInlineYields : kInlineSpins;
+  StepResult result = op->Advance();
+  if (result == StepResult::kDone) return true;
+  const int64_t end_ns = NowNs() + kInlineMove_ns;
+  while (true) {
+    if (result == StepResult::kWaiting) {
+      if (!Pause(crowded, &patience)) return false;
+    } else if (NowNs() > end_ns) {
+      return false;
+    }
+    result = op->Advance();
+    if (result == StepResult::kDone) return true;
+  }
+}
+
+void DriveToEnd(Op* op) {
+  const bool crowded = op->crowded();
+  const int patience_at_first = crowded ? kWorkerYields : kWorkerSpins;
+  int patience = patience_at_first;
+  int64_t next_check_ns = NowNs() + kSlice_ns;
+  StepResult result = op->Advance();
+  while (result != StepResult::kDone) {
+    if (result == StepResult::kMoved) {
+      patience = patience_at_first;
+    } else if (!Pause(crowded, &patience)) {
+      result = op->Sleep(std::min<int64_t>(kSlice_ns, std::max<int64_t>(op->RemainingNs(), 1000)));
+      if (result == StepResult::kDone) return;
+      if (NowNs() >= next_check_ns || op->RemainingNs() <= 0) {
+        op->CheckWait();
+        next_check_ns = NowNs() + kSlice_ns;
+      }
+    }
+    result = op->Advance();
+  }
+}
+
+// A failure is the request's and the communicator's; the stream goes on.
+orError_t RunOnWorker(void* argument) {
+  const Ref<Op> op = Ref<Op>::Adopt(static_cast<Op*>(argument));
+  DriveToEnd(op.get());
+  return orSuccess;
+}
+
+// Drives `op` on a stream that this thread holds.
+void StartHeld(Ref<Op> op, orStream_t stream) {
+  if (DriveInline(op.get())) {
+    static_cast<void>(orStreamRelease(stream));
+    return;
+  }
+  const char* name = op->name();
+  const orError_t error = orStreamReleaseTo(stream, name, RunOnWorker, op.get());
+  if (error == orSuccess) {
+    static_cast<void>(op.Release());  // the worker's now
+  } else {
+    op->Abandon(FromRuntime(error, "orStreamReleaseTo"));
+  }
+}
+
+void StartQueued(Ref<Op> op, orStream_t stream) {
+  const orError_t error = orLaunchKernelQueued(op->name(), RunOnWorker, op.get(), stream);
+  if (error == orSuccess) {
+    static_cast<void>(op.Release());
+  } else {
+    op->Abandon(FromRuntime(error, "orLaunchKernelQueued"));
+  }
+}
+
+}  // namespace
+
+Status Launch(Call call) {
+  if (!call.async) {
+    const orError_t held = orStreamTryAcquire(call.stream, call.op->name());
+    if (held == orSuccess) {
+      call.op->Issue();
+      StartHeld(Ref<Op>(call.op.get()), call.stream);
+      return Status();
+    }
+    if (held != orErrorNotReady) return FromRuntime(held, "orStreamTryAcquire");
+  } else {
+    int device;
+    OCCL_RETURN_IF_ERROR(FromRuntime(orStreamGetDevice(call.stream, &device), "orStreamGetDevice"));
+  }
+  call.op->Issue();
+  StartQueued(Ref<Op>(call.op.get()), call.stream);
+  return Status();
+}
+
+Status LaunchGroup(std::vector<Call> calls) {
+  if (calls.size() == 1) return Launch(std::move(calls[0]));
+  for (const Call& call : calls) {
+    int device;
+    OCCL_RETURN_IF_ERROR(FromRuntime(orStreamGetDevice(call.stream, &device), "orStreamGetDevice"));
+  }
+  for (const Call& call : calls) call.op->Issue();
+  while (!calls.empty()) {
+    const orStream_t stream = calls[0].stream;
+    std::vector<Ref<CommOp>> members;
+    bool async = false;
+    std::erase_if(calls, [&](const Call& call) {
+      if (call.stream != stream) return false;
+      members.push_back(call.op);
+      async = async || call.async;
+      return true;
+    });
+    Ref<Op> op = members.size() == 1 ? Ref<Op>(members[0].get())
+                                     : Ref<Op>(MakeRef<GroupOp>(std::move(members)).get());
+    if (!async && orStreamTryAcquire(stream, op->name()) == orSuccess) {
+      StartHeld(std::move(op), stream);
+    } else {
+      StartQueued(std::move(op), stream);
+    }
+  }
+  return Status();
+}
+
+}  // namespace occl

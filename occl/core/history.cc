@@ -1,0 +1,98 @@
+#include "occl/core/history.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "occl/base/futex.h"
+
+namespace occl {
+namespace {
+
+constexpr size_t kRecordWords = sizeof(HistoryPlace::words) / sizeof(uint64_t);
+
+// Each word is written whole, so that a reader sees an old or a new word, and the version tells it
+// whether it has seen both.
+void WriteWords(HistoryPlace* place, const void* record, size_t first, size_t end) {
+  uint64_t words[kRecordWords] = {};
+  std::memcpy(words, record, sizeof(occlOpRecord_t));
+  const uint64_t version = place->version.load(std::memory_order_relaxed);
+  place->version.store(version | 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  for (size_t i = first; i < end; ++i) place->words[i].store(words[i], std::memory_order_relaxed);
+  place->version.store((version | 1) + 1, std::memory_order_release);
+}
+
+bool ReadWords(const HistoryPlace& place, occlOpRecord_t* record) {
+  const uint64_t before = place.version.load(std::memory_order_acquire);
+  if ((before & 1) != 0) return false;
+  uint64_t words[kRecordWords];
+  for (size_t i = 0; i < kRecordWords; ++i) {
+    // acquire: the version below is loaded after every word.
+    words[i] = place.words[i].load(std::memory_order_acquire);
+  }
+  if (place.version.load(std::memory_order_relaxed) != before) return false;
+  std::memcpy(static_cast<void*>(record), words, sizeof(*record));
+  record->operation[sizeof(record->operation) - 1] = '\0';
+  record->state = std::clamp(record->state, 0, 3);
+  // Values that are no enumerators must not reach an enum.
+  int datatype, op;
+  std::memcpy(&datatype, &record->datatype, sizeof(datatype));
+  std::memcpy(&op, &record->op, sizeof(op));
+  if (datatype < 0 || datatype >= occlNumTypes) record->datatype = occlBytes;
+  if (op < 0) record->op = occlSum;
+  return true;
+}
+
+}  // namespace
+
+class History::Lock {
+ public:
+  explicit Lock(std::atomic_flag* flag) : flag_(*flag) {
+    while (flag_.test_and_set(std::memory_order_acquire)) CpuPause();
+  }
+  ~Lock() { flag_.clear(std::memory_order_release); }
+
+ private:
+  std::atomic_flag& flag_;
+};
+
+uint64_t History::Add(const occlOpRecord_t& record) {
+  Lock lock(&locked_);
+  const uint64_t number = block_.history_next.load(std::memory_order_relaxed);
+  WriteWords(&block_.history[number % kHistoryPlaces], &record, 0, kRecordWords);
+  block_.history_next.store(number + 1, std::memory_order_release);
+  return number;
+}
+
+void History::Update(uint64_t number, OpState state, int64_t now_ns) {
+  Lock lock(&locked_);
+  const uint64_t next = block_.history_next.load(std::memory_order_relaxed);
+  if (next - number > kHistoryPlaces) return;
+  HistoryPlace* place = &block_.history[number % kHistoryPlaces];
+  occlOpRecord_t record;
+  uint64_t words[kRecordWords];
+  for (size_t i = 0; i < kRecordWords; ++i) {
+    words[i] = place->words[i].load(std::memory_order_relaxed);
+  }
+  std::memcpy(static_cast<void*>(&record), words, sizeof(record));
+  record.state = state;
+  if (state == kStarted) record.started_ns = now_ns;
+  if (state == kComplete || state == kFailed) record.ended_ns = now_ns;
+  // Only the words from `state` on have changed.
+  WriteWords(place, &record, offsetof(occlOpRecord_t, state) / 8, kRecordWords);
+}
+
+std::vector<occlOpRecord_t> History::Read(ControlSegment* segment, int rank, size_t capacity) {
+  RankBlock& block = segment->rank(rank);
+  const uint64_t next = block.history_next.load(std::memory_order_acquire);
+  const uint64_t kept = std::min<uint64_t>({next, kHistoryPlaces, capacity});
+  std::vector<occlOpRecord_t> records;
+  for (uint64_t number = next - kept; number < next; ++number) {
+    occlOpRecord_t record;
+    if (ReadWords(block.history[number % kHistoryPlaces], &record)) records.push_back(record);
+  }
+  return records;
+}
+
+}  // namespace occl

@@ -1,0 +1,149 @@
+#include "occl/core/message_op.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "occl/base/datatypes.h"
+
+namespace occl {
+namespace {
+
+constexpr uint64_t kBlockBytes = 256 * 1024;
+
+void DescribeMessage(const MessageSpec& spec, uint64_t number, int peer, occlOpRecord_t* record) {
+  record->sequence = number;
+  record->datatype = spec.datatype;
+  record->op = occlSum;
+  record->root = peer;
+  record->tag = spec.tag;
+  record->count = spec.count;
+}
+
+}  // namespace
+
+SendOp::SendOp(Ref<Comm> comm, const MessageSpec& spec)
+    : CommOp(std::move(comm), OpKind::kSend), spec_(spec), pending_{spec.peer, spec.tag} {}
+
+void SendOp::DoIssue() { number_ = comm().matcher.Add(&pending_); }
+
+void SendOp::DoFinish(bool) { comm().matcher.Remove(&pending_); }
+
+void SendOp::Describe(occlOpRecord_t* record) const {
+  DescribeMessage(spec_, number_, spec_.peer, record);
+}
+
+bool SendOp::Post() {
+  MessageHead head = {};
+  head.count = spec_.count;
+  head.tag = spec_.tag;
+  head.datatype = static_cast<uint8_t>(spec_.datatype);
+  unsigned char inline_data[kInlineBytes] = {};
+  if (spec_.size_bytes() <= kInlineBytes) {
+    head.path = static_cast<uint8_t>(DataPath::kInline);
+    if (spec_.count > 0) std::memcpy(inline_data, spec_.data, spec_.size_bytes());
+  } else {
+    head.path = static_cast<uint8_t>(DataPath::kDirect);
+    head.offset = comm().OffsetOf(spec_.data);
+  }
+  if (!comm().matcher.Post(&pending_, head, inline_data, &sequence_)) return false;
+  comm().bells.RingAll();
+  return true;
+}
+
+StepResult SendOp::Step() {
+  if (sequence_ == 0 && !Post()) return StepResult::kWaiting;
+  const auto& read = comm().segment().message_read(comm().rank(), spec_.peer, sequence_);
+  if (read.load(std::memory_order_acquire) != sequence_) return StepResult::kWaiting;
+  return FinishOk();
+}
+
+RecvOp::RecvOp(Ref<Comm> comm, const MessageSpec& spec)
+    : CommOp(std::move(comm), OpKind::kRecv), spec_(spec) {
+  pending_.peer = spec.peer;
+  pending_.tag = spec.tag;
+}
+
+void RecvOp::DoIssue() { number_ = comm().matcher.Add(&pending_); }
+
+void RecvOp::DoFinish(bool) {
+  comm().matcher.Remove(&pending_);
+  source_ = pending_.source;
+}
+
+void RecvOp::Describe(occlOpRecord_t* record) const {
+  DescribeMessage(spec_, number_, spec_.peer, record);
+}
+
+// A receive from any source needs whoever may still send: it fails when a rank has died (that one
+// may have been the sender) and when every rank has left.
+bool RecvOp::WaitsFor(int rank) const {
+  if (pending_.matched) return false;
+  if (spec_.peer != OCCL_ANY_SOURCE) return rank == spec_.peer;
+  if (comm().peers.Ended(rank)) return true;
+  for (int r = 0; r < comm().nranks(); ++r) {
+    if (r != comm().rank() && comm().block(r).state.load(std::memory_order_acquire) !=
+                                  static_cast<uint32_t>(RankState::kDestroyed)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+Status RecvOp::Compare() const {
+  const MessageHead& head = pending_.head;
+  const auto differ = [&](const char* field, const std::string& own, const std::string& found) {
+    return Error(occlMismatch,
+                 "%s with tag %d: the ranks disagree about the %s: this rank expects %s, rank %s "
+                 "sends %s",
+                 Title().c_str(), head.tag, field, own.c_str(),
+                 comm().peers.Name(pending_.source).c_str(), found.c_str());
+  };
+  if (DataTypeSize(head.datatype) != spec_.element_bytes) {
+    return differ("datatype", DataTypeName(spec_.datatype), DataTypeName(head.datatype));
+  }
+  if (head.count != spec_.count) {
+    return differ("count", std::to_string(spec_.count), std::to_string(head.count));
+  }
+  return Status();
+}
+
+StepResult RecvOp::Step() {
+  if (!comm().matcher.Match(&pending_)) return StepResult::kWaiting;
+  if (position_bytes_ == 0) {
+    const Status same = Compare();
+    if (!same.ok()) return FailComm(same);
+  }
+  return CopyBlock();
+}
+
+StepResult RecvOp::CopyBlock() {
+  const int source = pending_.source;
+  const uint64_t size = spec_.size_bytes();
+  const uint64_t block = std::min(size - position_bytes_, kBlockBytes);
+  if (size > 0) {
+    const unsigned char* data = nullptr;
+    if (pending_.head.path == static_cast<uint8_t>(DataPath::kInline) && size <= kInlineBytes) {
+      data = comm().segment().message(source, comm().rank(), pending_.sequence).inline_data;
+    } else if (const PeerArena* arena = comm().arena(source)) {
+      data = arena->At(pending_.head.offset, size);
+    }
+    if (data == nullptr) {
+      return FailComm(Error(occlInternalError,
+                            "%s: rank %s named memory outside its device: its control data is "
+                            "damaged",
+                            Title().c_str(), comm().peers.Name(source).c_str()));
+    }
+    std::memcpy(spec_.data + position_bytes_, data + position_bytes_, block);
+    position_bytes_ += block;
+    comm().stats.bytes_moved.fetch_add(block, std::memory_order_relaxed);
+  }
+  if (position_bytes_ < size) return StepResult::kMoved;
+  comm()
+      .segment()
+      .message_read(source, comm().rank(), pending_.sequence)
+      .store(pending_.sequence, std::memory_order_release);
+  comm().bells.RingAll();
+  return FinishOk();
+}
+
+}  // namespace occl

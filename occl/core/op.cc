@@ -1,0 +1,175 @@
+#include "occl/core/op.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "occl/base/futex.h"
+#include "occl/core/comm.h"
+
+namespace occl {
+
+CommOp::CommOp(Ref<Comm> comm, OpKind kind) : comm_(std::move(comm)), kind_(kind) {}
+
+CommOp::~CommOp() = default;
+
+bool CommOp::crowded() const { return comm_->crowded(); }
+
+void CommOp::Issue() {
+  comm_->OpIssued();
+  DoIssue();
+  occlOpRecord_t record = {};
+  std::strncpy(record.operation, name(), sizeof(record.operation) - 1);
+  Describe(&record);
+  record.queued_ns = NowNs();
+  history_number_ = comm_->history.Add(record);
+}
+
+void CommOp::Abandon(const Status& status) { Finish(comm_->Fail(status)); }
+
+void CommOp::Start() {
+  started_ = true;
+  start_ns_ = NowNs();
+  deadline_ =
+      Deadline::From(start_ns_, timeout_ms_ == INT64_MIN ? comm_->timeout_ms() : timeout_ms_);
+  comm_->history.Update(history_number_, kStarted, start_ns_);
+}
+
+StepResult CommOp::Advance() {
+  if (complete_.load(std::memory_order_relaxed) != 0) return StepResult::kDone;
+  if (!started_) Start();
+  if (!comm_->good()) {
+    Finish(comm_->failure());
+    return StepResult::kDone;
+  }
+  return Step();
+}
+
+StepResult CommOp::FailComm(const Status& status) {
+  Finish(comm_->Fail(status));
+  return StepResult::kDone;
+}
+
+// Data that was read from a peer counts only if nobody had failed, and so perhaps given up its
+// buffers, when the last byte had been read.
+StepResult CommOp::FinishOk() {
+  std::atomic_thread_fence(std::memory_order_acquire);
+  Finish(comm_->failure());
+  return StepResult::kDone;
+}
+
+void CommOp::Finish(const Status& status) {
+  DoFinish(status.ok());
+  end_ns_ = NowNs();
+  comm_->history.Update(history_number_, status.ok() ? kComplete : kFailed, end_ns_);
+  if (status.ok()) comm_->stats.operations.fetch_add(1, std::memory_order_relaxed);
+  const Ref<Comm> comm = comm_;
+  Publish(status);
+  comm->OpEnded();
+}
+
+void CommOp::Cancel(const Status& status) {
+  start_ns_ = end_ns_ = NowNs();
+  Publish(status);
+}
+
+void CommOp::Publish(const Status& status) {
+  status_ = status;
+  comm_ = Ref<Comm>();
+  // seq_cst on both: either a waiter sees the word or this sees the waiter.
+  complete_.store(1, std::memory_order_seq_cst);
+  if (waiters_.load(std::memory_order_seq_cst) != 0) FutexWakeAll(&complete_);
+}
+
+bool CommOp::WaitComplete(const Deadline& deadline) {
+  constexpr int kSpins = 200;
+  constexpr int64_t kSlice_ns = 50'000'000;
+  for (int i = 0; i < kSpins && !complete(); ++i) CpuPause();
+  if (complete()) return true;
+  waiters_.fetch_add(1, std::memory_order_seq_cst);
+  while (complete_.load(std::memory_order_seq_cst) == 0 && !deadline.Passed()) {
+    FutexWait(&complete_, 0, std::min(deadline.RemainingNs(), kSlice_ns));
+  }
+  waiters_.fetch_sub(1, std::memory_order_relaxed);
+  return complete();
+}
+
+CommOp::Announcement::Announcement(const Ref<Comm>& comm)
+    : comm_(comm), rings_(comm_->bells.Announce()) {}
+
+CommOp::Announcement::~Announcement() { comm_->bells.Leave(); }
+
+void CommOp::Announcement::Sleep(int64_t max_ns) const { comm_->bells.Sleep(rings_, max_ns); }
+
+CommOp::Announcement CommOp::Announce() const { return Announcement(comm_); }
+
+StepResult CommOp::Sleep(int64_t max_ns) {
+  const Announcement announcement = Announce();
+  const StepResult result = Advance();
+  if (result == StepResult::kWaiting) announcement.Sleep(max_ns);
+  return result;
+}
+
+void CommOp::CheckWait() {
+  if (complete_.load(std::memory_order_relaxed) != 0) return;
+  const Status ended = EndedPeer();
+  if (!ended.ok()) {
+    static_cast<void>(FailComm(ended));
+  } else if (complete_.load(std::memory_order_relaxed) == 0 && deadline_.Passed()) {
+    static_cast<void>(FailComm(Timeout()));
+  }
+}
+
+// A rank that has ended may have done its part before: look once more after having seen its end.
+Status CommOp::EndedPeer() {
+  comm_->peers.Refresh();
+  for (int r = 0; r < comm_->nranks(); ++r) {
+    if (r == comm_->rank() || !WaitsFor(r)) continue;
+    const bool ended = comm_->peers.Ended(r);
+    const bool destroyed = comm_->block(r).state.load(std::memory_order_acquire) ==
+                           static_cast<uint32_t>(RankState::kDestroyed);
+    if (!ended && !destroyed) continue;
+    StepResult again = StepResult::kMoved;
+    while (again == StepResult::kMoved) again = Advance();
+    if (again == StepResult::kDone) return Status();
+    if (!WaitsFor(r)) continue;
+    return Error(occlRemoteError, "%s: rank %s %s", Title().c_str(), comm_->peers.Name(r).c_str(),
+                 ended ? "has died" : "has destroyed the communicator");
+  }
+  return Status();
+}
+
+std::string CommOp::Title() const {
+  occlOpRecord_t record = {};
+  Describe(&record);
+  return std::string(name()) + " #" + std::to_string(record.sequence) + " on rank " +
+         std::to_string(comm_->rank()) + " of communicator " + comm_->name();
+}
+
+Status CommOp::Timeout() const {
+  std::string missing;
+  for (int r = 0; r < comm_->nranks(); ++r) {
+    if (r == comm_->rank() || !WaitsFor(r)) continue;
+    if (missing.size() > 500) {
+      missing += ", ...";
+      break;
+    }
+    missing += (missing.empty() ? "" : ", ") + comm_->peers.Name(r);
+    const auto last = History::Read(&comm_->segment(), r, 1);
+    if (last.empty()) {
+      missing += " which has begun nothing";
+    } else {
+      static constexpr const char* kStates[] = {"queued", "started", "complete", "failed"};
+      missing += std::string(" whose last operation is ") + last[0].operation + " #" +
+                 std::to_string(last[0].sequence) + " (" + kStates[last[0].state] + ")";
+    }
+  }
+  const long long waited_ms = (NowNs() - start_ns_) / 1'000'000;
+  if (missing.empty()) {
+    return Error(occlTimeout, "%s timed out after %lld ms behind an earlier operation",
+                 Title().c_str(), waited_ms);
+  }
+  return Error(occlTimeout, "%s timed out after %lld ms waiting for rank(s) %s", Title().c_str(),
+               waited_ms, missing.c_str());
+}
+
+}  // namespace occl

@@ -1,0 +1,138 @@
+// One operation in flight: a state machine that never blocks, and what its request shows.
+//
+// Advance is called by one thread at a time: first perhaps by the caller of the C API, then by the
+// worker of the operation's stream (core/executor). The results are read by any thread.
+#ifndef OCCL_CORE_OP_H_
+#define OCCL_CORE_OP_H_
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "occl/base/clock.h"
+#include "occl/base/ref.h"
+#include "occl/base/status.h"
+#include "occl/core/op_kind.h"
+
+namespace occl {
+
+class Comm;
+
+enum class StepResult {
+  kDone,     // finished, successfully or not
+  kMoved,    // call again at once
+  kWaiting,  // nothing to do until a peer, or an earlier operation of this rank, moves on
+};
+
+class Op : public RefCounted {
+ public:
+  // Moves on as far as it can without waiting.
+  virtual StepResult Advance() = 0;
+  // Called now and then while waiting: ends the operation if its deadline has passed or a rank that
+  // it needs has ended.
+  virtual void CheckWait() = 0;
+  // Sleeps until something may have changed, at most max_ns; looks again before it sleeps. Returns
+  // what that look gave.
+  virtual StepResult Sleep(int64_t max_ns) = 0;
+  // For messages and profiles; static storage.
+  virtual const char* name() const = 0;
+  // True if waiting must not burn processor time (more ranks than processors).
+  virtual bool crowded() const = 0;
+  // Until the (first) deadline, which counts from the first step; never negative.
+  virtual int64_t RemainingNs() const = 0;
+  // Ends an operation that could not be given to its stream.
+  virtual void Abandon(const Status& status) = 0;
+};
+
+// An operation of one communicator, as its request shows it.
+class CommOp : public Op {
+ public:
+  CommOp(Ref<Comm> comm, OpKind kind);
+  ~CommOp() override;
+
+  StepResult Advance() final;
+  void CheckWait() final;
+  StepResult Sleep(int64_t max_ns) final;
+  const char* name() const final { return OpName(kind_); }
+  bool crowded() const final;
+  int64_t RemainingNs() const final { return started_ ? deadline_.RemainingNs() : INT64_MAX; }
+  void Abandon(const Status& status) final;
+  // Ends an operation that was never issued; nobody but its request hears of it.
+  void Cancel(const Status& status);
+  bool SameComm(const CommOp& other) const { return comm_.get() == other.comm_.get(); }
+
+  // The parts of Sleep, for a thread that has several operations to look at in between.
+  class Announcement;
+  Announcement Announce() const;
+
+  // Takes its place in the communicator's order. Called once, in the order of the caller's calls.
+  void Issue();
+
+  OpKind kind() const { return kind_; }
+  bool complete() const { return complete_.load(std::memory_order_acquire) != 0; }
+  // False: the time is over and the operation still runs.
+  bool WaitComplete(const Deadline& deadline);
+  // After complete().
+  const Status& status() const { return status_; }
+  int64_t start_ns() const { return start_ns_; }
+  int64_t end_ns() const { return end_ns_; }
+  int source() const { return source_; }
+
+  void set_timeout_ms(int64_t timeout_ms) { timeout_ms_ = timeout_ms; }
+
+ protected:
+  // One step while the communicator is good. To fail, returns the communicator's failure through
+  // FailComm.
+  virtual StepResult Step() = 0;
+  // Takes a sequence number and a place in queues.
+  virtual void DoIssue() = 0;
+  // Leaves all queues; called once at the end, before anyone sees it.
+  virtual void DoFinish(bool success) = 0;
+  // For history and messages.
+  virtual void Describe(occlOpRecord_t* record) const = 0;
+  // The ranks this operation waits for now (none: an earlier operation of this rank).
+  virtual bool WaitsFor(int rank) const = 0;
+
+  Comm& comm() const { return *comm_; }
+  // "all_reduce #12 of communicator world"
+  std::string Title() const;
+  StepResult FailComm(const Status& status);
+  StepResult FinishOk();
+
+  int source_ = -1;
+
+ private:
+  void Finish(const Status& status);
+  void Publish(const Status& status);
+  void Start();
+  Status Timeout() const;
+  Status EndedPeer();
+
+  Ref<Comm> comm_;  // released at the end, so that a request does not keep the communicator alive
+  const OpKind kind_;
+  int64_t timeout_ms_ = INT64_MIN;  // the communicator's
+  Deadline deadline_;               // set at the first step
+  uint64_t history_number_ = 0;
+  bool started_ = false;
+  int64_t start_ns_ = 0, end_ns_ = 0;
+  Status status_;                      // written before complete_
+  std::atomic<uint32_t> complete_{0};  // 0 running, 1 complete, futex word
+  std::atomic<uint32_t> waiters_{0};
+};
+
+class CommOp::Announcement {
+ public:
+  explicit Announcement(const Ref<Comm>& comm);
+  Announcement(const Announcement&) = delete;
+  Announcement& operator=(const Announcement&) = delete;
+  ~Announcement();
+  void Sleep(int64_t max_ns) const;
+
+ private:
+  const Ref<Comm> comm_;
+  const uint32_t rings_;
+};
+
+}  // namespace occl
+
+#endif  // OCCL_CORE_OP_H_
