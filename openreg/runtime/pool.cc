@@ -58,21 +58,17 @@ void Pool::ReportInactive() {
 
 Block* Pool::Take(size_t size) {
   std::lock_guard<std::mutex> lock(mutex_);
-  return size <= kSmallLimit ? TakeLocked(small_, size, kGranule)
-                             : TakeLocked(large_, size, kLargeRemainder);
+  return TakeLocked(size);
 }
 
-Block* Pool::TakeFromLarge(size_t size) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return TakeLocked(large_, size, kGranule);
-}
-
-Block* Pool::TakeLocked(FreeSet& free, size_t size, size_t least_remainder) {
+Block* Pool::TakeLocked(size_t size) {
+  FreeSet& free = size <= kSmallLimit ? small_ : large_;
   auto best = free.lower_bound(size);
   if (best == free.end()) return nullptr;
   Block* block = *best;
   Leave(block);
-  if (block->Size() - size >= least_remainder) Split(block, size);
+  size_t remainder = block->Size() - size;
+  if (remainder >= (block->segment->small ? kGranule : kLargeRemainder)) Split(block, size);
   block->word.store(block_word::kMoving, std::memory_order_relaxed);
   ReportInactive();
   return block;
@@ -106,8 +102,7 @@ Block* Pool::AddAndTake(Segment* segment, size_t size) {
   segment->first = block;
   block_index_->Insert(block);
   Enter(block);
-  return size <= kSmallLimit ? TakeLocked(small_, size, kGranule)
-                             : TakeLocked(large_, size, kLargeRemainder);
+  return TakeLocked(size);
 }
 
 // `right` disappears into `left`; neither is in the free list.

@@ -44,8 +44,6 @@ class Pool {
   // Takes the smallest free block that fits, the lowest such; size is in whole granules. NULL if
   // there is none. The block's state is kMoving.
   Block* Take(size_t size);
-  // The last resort for a small size: out of a segment for large ones.
-  Block* TakeFromLarge(size_t size);
   // Adds a segment that is one free block and takes from it.
   Block* AddAndTake(Segment* segment, size_t size);
   // Puts blocks (a list through Block::link) back and joins them with their free neighbours.
@@ -74,7 +72,7 @@ class Pool {
   }
   void Enter(Block* block);
   void Leave(Block* block);
-  Block* TakeLocked(FreeSet& free, size_t size, size_t least_remainder);
+  Block* TakeLocked(size_t size);
   void Split(Block* block, size_t size);
   Block* JoinLocked(Block* left, Block* right);
   void GiveLocked(Block* block);

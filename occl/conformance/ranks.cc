@@ -1,0 +1,118 @@
+#include "occl/conformance/ranks.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "gtest/gtest.h"
+
+namespace occl_conformance {
+
+occlStore_t MemoryStore::AsStore() { return {this, &Set, &Get}; }
+
+occlResult_t MemoryStore::Set(void* context, const char* key, const void* value, size_t size) {
+  auto* store = static_cast<MemoryStore*>(context);
+  std::lock_guard<std::mutex> lock(store->mutex_);
+  store->values_[key].assign(static_cast<const char*>(value), size);
+  store->changed_.notify_all();
+  return occlSuccess;
+}
+
+occlResult_t MemoryStore::Get(void* context, const char* key, void* value, size_t capacity,
+                              size_t* size, int64_t timeout_ms) {
+  auto* store = static_cast<MemoryStore*>(context);
+  std::unique_lock<std::mutex> lock(store->mutex_);
+  const auto there = [&] { return store->values_.count(key) > 0; };
+  const auto limit = std::chrono::milliseconds(timeout_ms < 0 ? 600'000 : timeout_ms);
+  if (!store->changed_.wait_for(lock, limit, there)) return occlTimeout;
+  const std::string& found = store->values_[key];
+  if (found.size() > capacity) return occlInternalError;
+  std::memcpy(value, found.data(), found.size());
+  *size = found.size();
+  return occlSuccess;
+}
+
+void RunThreads(int nranks, const std::function<void(const Rank&)>& body,
+                const RankOptions& options) {
+  MemoryStore memory;
+  const occlStore_t store = memory.AsStore();
+  std::vector<std::thread> threads;
+  for (int r = 0; r < nranks; ++r) {
+    threads.emplace_back([&, r] {
+      int devices = 1;
+      ASSERT_EQ(orGetDeviceCount(&devices), orSuccess);
+      ASSERT_EQ(orSetDevice(options.own_devices ? r % devices : 0), orSuccess);
+      Rank rank = {r, nranks, nullptr, nullptr};
+      ASSERT_EQ(orStreamCreate(&rank.stream), orSuccess);
+      occlConfig_t config = OCCL_CONFIG_INITIALIZER;
+      config.timeout_ms = options.timeout_ms;
+      config.initTimeout_ms = 60'000;
+      config.name = "test";
+      ASSERT_EQ(occlCommInitRankStore(&rank.comm, nranks, r, &store, &config), occlSuccess)
+          << occlGetLastError(nullptr);
+      body(rank);
+      EXPECT_EQ(occlCommDestroy(rank.comm), occlSuccess);
+      EXPECT_EQ(orStreamDestroy(rank.stream), orSuccess);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+DeviceBuffer::DeviceBuffer(size_t size_bytes) {
+  ptrdiff_t delta = 0;
+  EXPECT_EQ(orGetKernelDelta(&delta), orSuccess);
+  EXPECT_EQ(orMalloc(&device_, size_bytes > 0 ? size_bytes : 1), orSuccess)
+      << orGetLastErrorMessage();
+  host_ = static_cast<unsigned char*>(device_) + delta;
+}
+
+DeviceBuffer::~DeviceBuffer() { EXPECT_EQ(orFree(device_), orSuccess); }
+
+RankProcesses::RankProcesses(int nranks,
+                             const std::function<int(int, const occlUniqueId&)>& body) {
+  occlUniqueId id;
+  EXPECT_EQ(occlGetUniqueId(&id), occlSuccess);
+  for (int r = 0; r < nranks; ++r) {
+    const pid_t pid = fork();
+    if (pid == 0) _exit(body(r, id));
+    pids_.push_back(pid);
+  }
+}
+
+RankProcesses::~RankProcesses() {
+  for (size_t r = 0; r < pids_.size(); ++r) {
+    if (pids_[r] <= 0) continue;
+    kill(pids_[r], SIGKILL);
+    waitpid(pids_[r], nullptr, 0);
+  }
+}
+
+int RankProcesses::Wait(int rank, int64_t timeout_ms) {
+  const int64_t end_ms = NowMs() + timeout_ms;
+  while (true) {
+    int status = 0;
+    const pid_t got = waitpid(pids_[rank], &status, WNOHANG);
+    if (got == pids_[rank]) {
+      pids_[rank] = 0;
+      return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    }
+    if (NowMs() > end_ms) return -2;
+    const timespec pause = {0, 2'000'000};
+    nanosleep(&pause, nullptr);
+  }
+}
+
+void RankProcesses::Kill(int rank, int signal) { kill(pids_[rank], signal); }
+
+int64_t NowMs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
+}  // namespace occl_conformance
