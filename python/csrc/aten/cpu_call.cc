@@ -1,0 +1,240 @@
+#include "python/csrc/aten/cpu_call.h"
+
+#include <c10/util/Exception.h>
+
+#include <cstring>
+#include <utility>
+
+#include "python/csrc/aten/random.h"
+#include "python/csrc/runtime/device.h"
+#include "python/csrc/runtime/memory.h"
+
+namespace torch_openreg {
+namespace {
+
+constexpr auto kOpenreg = c10::DeviceType::PrivateUse1;
+
+// With more entries than this the search for a shared storage goes through a table.
+constexpr size_t kMaxLinearSearch = 12;
+
+}  // namespace
+
+void DeviceFinder::see(const std::optional<c10::Device>& device) {
+  if (device.has_value() && device->type() == kOpenreg) {
+    argument_ = resolve_device(device->index());
+  }
+}
+
+c10::DeviceIndex DeviceFinder::device() const {
+  if (other_.has_value() && device_ >= 0 && !host_tensors_allowed_) [[unlikely]] {
+    throw_two_devices(c10::Device(kOpenreg, device_), *other_);
+  }
+  if (device_ >= 0) [[likely]] {
+    return device_;
+  }
+  return argument_ >= 0 ? argument_ : current_device();
+}
+
+void DeviceFinder::throw_two_devices(c10::Device one, c10::Device other) const {
+  TORCH_CHECK(false,
+              "Expected all tensors to be on the same device, but found at least two devices, ",
+              one, " and ", other, "! (in ", op_, ")");
+}
+
+CpuCall::CpuCall(const char* op, c10::DeviceIndex device, bool allocate_on_device)
+    : device_(kOpenreg, device),
+      hold_(std::in_place, current_stream(device), op),
+      switch_(allocate_on_device ? device : c10::DeviceIndex{-1}) {}
+
+CpuCall::CpuCall(c10::DeviceIndex device) : device_(kOpenreg, device), switch_(-1) {}
+
+CpuCall::~CpuCall() {
+  for (Entry& entry : entries_) {
+    if (entry.alias != nullptr) {
+      entry.view.unsafeReleaseTensorImpl();
+      AliasPool::give_back(c10::intrusive_ptr<Alias>::reclaim(entry.alias));
+    }
+  }
+}
+
+const Alias* CpuCall::find_shared(const c10::StorageImpl* storage) {
+  if (storage == nullptr) {
+    return nullptr;
+  }
+  if (entries_.size() < kMaxLinearSearch) [[likely]] {
+    for (const Entry& entry : entries_) {
+      if (entry.alias != nullptr &&
+          entry.original->unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() ==
+              storage) {
+        return entry.alias;
+      }
+    }
+    return nullptr;
+  }
+  if (by_storage_ == nullptr) {
+    by_storage_ = std::make_unique<std::unordered_map<const c10::StorageImpl*, const Alias*>>();
+    for (const Entry& entry : entries_) {
+      if (entry.alias != nullptr) {
+        by_storage_->emplace(
+            entry.original->unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(),
+            entry.alias);
+      }
+    }
+  }
+  const auto found = by_storage_->find(storage);
+  return found == by_storage_->end() ? nullptr : found->second;
+}
+
+size_t CpuCall::add(const at::Tensor& original, bool written) {
+  const c10::TensorImpl* impl = original.unsafeGetTensorImpl();
+  if (!original.defined() || impl->device_type() != kOpenreg) {
+    entries_.push_back({original, &original, nullptr, written});
+    return entries_.size() - 1;
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(impl->has_storage(), "openreg has no ", impl->layout(),
+                              " tensors: convert the argument with to_dense() or move it with "
+                              "cpu() first.");
+  c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  if (storage->has_materializer()) [[unlikely]] {
+    // A lazy copy: the kernel may write, and does not know that the memory is shared.
+    storage->mutable_data();
+  }
+  const Alias* shared = find_shared(storage);
+  c10::intrusive_ptr<Alias> alias = AliasPool::take();
+  alias->assign(*impl, shared);
+  Alias* raw = alias.get();
+  entries_.push_back({at::Tensor(std::move(alias)), &original, raw, written});
+  if (by_storage_ != nullptr && shared == nullptr) {
+    by_storage_->emplace(storage, raw);
+  }
+  return entries_.size() - 1;
+}
+
+at::Generator CpuCall::generator(const std::optional<at::Generator>& given) {
+  return cpu_generator(given, device_.index());
+}
+
+const CpuCall::Entry* CpuCall::find_storage(const c10::StorageImpl* storage) const {
+  for (const Entry& entry : entries_) {
+    if (entry.view.defined() &&
+        entry.view.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() == storage) {
+      return &entry;
+    }
+  }
+  return nullptr;
+}
+
+const CpuCall::Entry* CpuCall::find_tensor(const c10::TensorImpl* tensor) const {
+  for (const Entry& entry : entries_) {
+    if (entry.view.unsafeGetTensorImpl() == tensor) {
+      return &entry;
+    }
+  }
+  return nullptr;
+}
+
+void CpuCall::move_storage(c10::StorageImpl* storage) {
+  c10::DataPtr& current = storage->_mutable_data_ptr_no_checks();
+  if (is_switched_allocation(current)) [[likely]] {
+    storage->set_data_ptr_noswap(to_device_form(std::move(current), device_));
+  } else if (current.get() == nullptr) {
+    storage->set_data_ptr_noswap(c10::DataPtr(nullptr, device_));
+  } else {
+    // Allocated by another thread, or by another allocator.
+    c10::DataPtr copy = allocate(storage->nbytes(), device_.index());
+    std::memcpy(kernel_ptr(copy.get()), current.get(), storage->nbytes());
+    storage->set_data_ptr_noswap(std::move(copy));
+  }
+  storage->set_allocator(device_allocator());
+}
+
+// What `storage`, of a result, is on the device.
+c10::Storage CpuCall::device_storage(const c10::Storage& storage) {
+  c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
+  if (impl->device_type() == kOpenreg) {
+    return storage;
+  }
+  if (!is_switched_allocation(impl->_mutable_data_ptr_no_checks())) {
+    if (const Entry* entry = find_storage(impl)) {
+      return entry->original->unsafeGetTensorImpl()->unsafe_storage();
+    }
+  }
+  move_storage(impl);
+  return storage;
+}
+
+void CpuCall::write_back(const Entry& entry) {
+  c10::TensorImpl* original = entry.original->unsafeGetTensorImpl();
+  if (entry.alias->has_other_storage()) [[unlikely]] {
+    original->set_storage_keep_dtype(device_storage(entry.alias->unsafe_storage()));
+  }
+  if (entry.alias->geometry_differs(*original)) {
+    original->set_sizes_and_strides(entry.alias->sizes(), entry.alias->strides(),
+                                    entry.alias->storage_offset());
+  }
+}
+
+void CpuCall::finish() {
+  for (const Entry& entry : entries_) {
+    if (entry.alias == nullptr) {
+      continue;
+    }
+    if (entry.alias->storage_was_resized()) [[unlikely]] {
+      c10::StorageImpl* resized = entry.alias->storage_impl();
+      c10::StorageImpl* storage =
+          entry.original->unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+      c10::DataPtr& block = resized->_mutable_data_ptr_no_checks();
+      if (is_switched_allocation(block)) {
+        storage->set_data_ptr_noswap(to_device_form(std::move(block), device_));
+        storage->set_nbytes(resized->nbytes());
+      } else if (resized->nbytes() == 0) {
+        storage->set_data_ptr_noswap(c10::DataPtr(nullptr, device_));
+        storage->set_nbytes(0);
+      }
+    }
+    if (entry.written) {
+      write_back(entry);
+    }
+  }
+}
+
+const at::Tensor& CpuCall::original(const at::Tensor& result) const {
+  const Entry* entry = find_tensor(result.unsafeGetTensorImpl());
+  TORCH_INTERNAL_ASSERT(entry != nullptr, "the kernel returned none of its arguments");
+  return *entry->original;
+}
+
+at::Tensor CpuCall::wrap(at::Tensor&& result) {
+  c10::TensorImpl* impl = result.unsafeGetTensorImpl();
+  if (!result.defined() || impl->device_type() != c10::DeviceType::CPU) {
+    return std::move(result);
+  }
+  if (result.use_count() > 1) {
+    if (const Entry* entry = find_tensor(impl)) {
+      return *entry->original;
+    }
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(impl->has_storage(), "openreg has no ", impl->layout(),
+                              " tensors, which this operator would return.");
+  const c10::Storage& storage = impl->unsafe_storage();
+  const Entry* host = nullptr;
+  if (!is_switched_allocation(storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks())) {
+    host = find_storage(storage.unsafeGetStorageImpl());
+    if (host != nullptr && host->alias == nullptr) {
+      return std::move(result);  // a view of a tensor of the host stays one
+    }
+  }
+  if (result.use_count() > 1 || impl->autograd_meta() != nullptr) [[unlikely]] {
+    result = at::Tensor(impl->shallow_copy_and_detach(c10::VariableVersion(0), true));
+    impl = result.unsafeGetTensorImpl();
+  }
+  if (host != nullptr) {
+    impl->set_storage_keep_dtype(host->original->unsafeGetTensorImpl()->unsafe_storage());
+  } else if (storage.device_type() != kOpenreg) {
+    move_storage(impl->unsafe_storage().unsafeGetStorageImpl());
+  }
+  move_to_device(*impl, device_);
+  return std::move(result);
+}
+
+}  // namespace torch_openreg

@@ -1,0 +1,134 @@
+// One operator of openreg computed by the CPU's kernel, without copying.
+#ifndef PYTHON_CSRC_ATEN_CPU_CALL_H_
+#define PYTHON_CSRC_ATEN_CPU_CALL_H_
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+
+#include <memory>
+#include <optional>
+#include <unordered_map>
+
+#include "python/csrc/aten/alias.h"
+#include "python/csrc/aten/allocation_switch.h"
+#include "python/csrc/runtime/stream.h"
+
+namespace torch_openreg {
+
+// The device on which an operator runs, found from its arguments, and what it may not mix.
+class DeviceFinder {
+ public:
+  explicit DeviceFinder(const char* op) : op_(op) {}
+
+  // A tensor argument. Throws if tensors of two openreg devices meet.
+  void see(const at::Tensor& tensor) {
+    if (!tensor.defined()) {
+      return;
+    }
+    const c10::Device device = tensor.device();
+    if (device.type() == c10::DeviceType::PrivateUse1) {
+      if (device_ < 0) {
+        device_ = device.index();
+      } else if (device_ != device.index()) [[unlikely]] {
+        throw_two_devices(c10::Device(c10::DeviceType::PrivateUse1, device_), device);
+      }
+    } else if (tensor.dim() > 0 || device.type() != c10::DeviceType::CPU) {
+      other_ = device;
+    }
+  }
+  // A `device=` argument: the device of the result where no tensor says otherwise.
+  void see(const std::optional<c10::Device>& device);
+  // A tensor that the operator writes to: has to be on the device, also if it has no dimensions.
+  void see_written(const at::Tensor& tensor) {
+    see(tensor);
+    if (tensor.defined() && tensor.device().type() != c10::DeviceType::PrivateUse1) {
+      other_ = tensor.device();
+    }
+  }
+  // Host tensors with dimensions are right for this operator (indices, lengths, ...).
+  void allow_host_tensors() { host_tensors_allowed_ = true; }
+
+  // The device's index: that of the tensors, else of `device=`, else the current one. Throws if a
+  // tensor of another kind of device, that is not a CPU scalar, was seen beside one of openreg.
+  c10::DeviceIndex device() const;
+
+ private:
+  [[noreturn]] void throw_two_devices(c10::Device one, c10::Device other) const;
+
+  const char* op_;
+  c10::DeviceIndex device_ = -1;    // of the tensors
+  c10::DeviceIndex argument_ = -1;  // of device=
+  std::optional<c10::Device> other_;
+  bool host_tensors_allowed_ = false;
+};
+
+// The scope of one call. Holds the device's current stream (waits until it is empty), sends the
+// CPU's allocations to the device and keeps autograd and version counting outside, which the
+// caller has seen to.
+//
+//   CpuCall call("aten::add", device);
+//   const at::Tensor& a = call.alias(self);     // self as the CPU sees it
+//   at::Tensor out = kernel(a, ...);
+//   call.finish();                              // resizes of aliases reach the originals
+//   return call.wrap(std::move(out));
+//
+// The originals have to outlive the object. The references that alias returns are good until the
+// next alias of the same call: take them all first (index) where there are several.
+class CpuCall {
+ public:
+  CpuCall(const char* op, c10::DeviceIndex device, bool allocate_on_device = true);
+  // For a caller that holds the stream already, or runs on its worker, and whose results exist:
+  // what the kernel allocates is temporary and comes from the host.
+  explicit CpuCall(c10::DeviceIndex device);
+  ~CpuCall();
+  CpuCall(const CpuCall&) = delete;
+  CpuCall& operator=(const CpuCall&) = delete;
+
+  // The alias of `original`, as the index to give to at(); a tensor of the host is its own alias.
+  // `written`: the kernel may resize or restride it, and may return it.
+  size_t add(const at::Tensor& original, bool written);
+  const at::Tensor& at(size_t index) const { return entries_[index].view; }
+
+  // The CPU generator that draws for `given` (or the device's default generator), whose offset
+  // moves on.
+  at::Generator generator(const std::optional<at::Generator>& given);
+
+  // Carries what the kernel did to the aliases' sizes and storages over to the originals.
+  void finish();
+
+  // A result as a tensor of the device: the original where it is an alias, a view of an original's
+  // storage where it is a view of an alias, and otherwise a new tensor, moved without copying.
+  // Call it after finish().
+  at::Tensor wrap(at::Tensor&& result);
+  // The original of a result that has to be one of the arguments.
+  const at::Tensor& original(const at::Tensor& result) const;
+
+ private:
+  struct Entry {
+    at::Tensor view;             // the alias, or the host's tensor itself
+    const at::Tensor* original;  // the caller's
+    Alias* alias;                // null for a tensor of the host
+    bool written;
+  };
+
+  const Alias* find_shared(const c10::StorageImpl* storage);
+  const Entry* find_storage(const c10::StorageImpl* storage) const;
+  const Entry* find_tensor(const c10::TensorImpl* tensor) const;
+  void write_back(const Entry& entry);
+  c10::Storage device_storage(const c10::Storage& storage);
+  void move_storage(c10::StorageImpl* storage);
+
+  c10::Device device_;
+  std::optional<StreamHold> hold_;
+  AllocationSwitch switch_;
+  at::AutoDispatchBelowADInplaceOrView below_;
+  c10::SmallVector<Entry, 6> entries_;
+  // From the original's storage to the entry, where there are many.
+  std::unique_ptr<std::unordered_map<const c10::StorageImpl*, const Alias*>> by_storage_;
+};
+
+}  // namespace torch_openreg
+
+#endif  // PYTHON_CSRC_ATEN_CPU_CALL_H_
