@@ -1,0 +1,79 @@
+// _foreach_copy_, also between devices and the host: what FSDP gathers and scatters with.
+#include <ATen/ops/_foreach_copy_ops.h>
+#include <torch/library.h>
+
+#include <memory>
+#include <vector>
+
+#include "python/csrc/aten/cpu_call.h"
+#include "python/csrc/runtime/deferred.h"
+
+namespace torch_openreg {
+namespace {
+
+constexpr const char* kName = "aten::_foreach_copy_";
+
+// All tensors of both lists are on one openreg device, and the copies need no broadcast.
+bool on_one_device(at::TensorList self, at::TensorList src) {
+  const c10::Device device = self[0].device();
+  if (!device.is_privateuseone() || self.size() != src.size()) {
+    return false;
+  }
+  for (size_t i = 0; i < self.size(); ++i) {
+    if (self[i].device() != device || src[i].device() != device ||
+        self[i].sizes() != src[i].sizes() || self[i].is_same(src[i])) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void copy_now(at::TensorList self, at::TensorList src) {
+  CpuCall call(self[0].device().index());
+  std::vector<at::Tensor> to;
+  std::vector<at::Tensor> from;
+  to.reserve(self.size());
+  from.reserve(src.size());
+  for (size_t i = 0; i < self.size(); ++i) {
+    to.push_back(call.at(call.add(self[i], /*written=*/false)));
+    from.push_back(call.at(call.add(src[i], /*written=*/false)));
+  }
+  at::_ops::_foreach_copy_::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), to, from,
+                                       /*non_blocking=*/false);
+}
+
+class Task final : public DeferredTask {
+ public:
+  Task(at::TensorList self, at::TensorList src)
+      : self_(self.begin(), self.end()), src_(src.begin(), src.end()) {}
+  void run() override { copy_now(self_, src_); }
+
+ private:
+  std::vector<at::Tensor> self_;
+  std::vector<at::Tensor> src_;
+};
+
+void foreach_copy_(at::TensorList self, at::TensorList src, bool non_blocking) {
+  TORCH_CHECK(!self.empty() && self.size() == src.size(),
+              "Tensor lists must have the same number of tensors, at least one, got ", self.size(),
+              " and ", src.size());
+  if (!on_one_device(self, src)) {
+    for (size_t i = 0; i < self.size(); ++i) {
+      at::Tensor to = self[i];
+      to.copy_(src[i], non_blocking);
+    }
+    return;
+  }
+  const OpenregStream stream = current_stream(self[0].device().index());
+  if (TryStreamHold hold(stream, kName); hold) {
+    copy_now(self, src);
+    return;
+  }
+  enqueue(kName, stream, std::make_unique<Task>(self, src));
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("_foreach_copy_", foreach_copy_); }
+
+}  // namespace torch_openreg
