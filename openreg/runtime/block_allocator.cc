@@ -49,12 +49,13 @@ Pool* BlockAllocator::PoolFor(const StreamClock* clock) {
   if (clock != nullptr && idle != ended_.end()) {
     pool = *idle;
     ended_.erase(idle);
+    DrainFront(pool->index());
   } else {
     pools_.push_back(
         std::make_unique<Pool>(static_cast<int>(pools_.size()), &index_, &store_, &stats_));
     pool = pools_.back().get();
   }
-  pool->set_clock(clock);
+  pool->Adopt(clock);
   return pool;
 }
 

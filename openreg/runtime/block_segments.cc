@@ -49,9 +49,10 @@ Status BlockAllocator::TakeFromPool(Pool* pool, size_t size, Block** block) {
     environment_.trim_others(device_);
     segment = NewSegment(size);
   }
-  if (segment == nullptr) return OutOfMemory(size);
-  *block = pool->AddAndTake(segment, size);
-  return Status();
+  *block = segment != nullptr    ? pool->AddAndTake(segment, size)
+           : size <= kSmallLimit ? pool->TakeFromLarge(size)
+                                 : nullptr;
+  return *block != nullptr ? Status() : OutOfMemory(size);
 }
 
 Block* BlockAllocator::TakeOverSegment(Pool* pool, size_t size) {

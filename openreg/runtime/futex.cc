@@ -44,6 +44,21 @@ Deadline Deadline::Slice(int64_t slice_ms) const {
   return Deadline(std::min(at_ns_, NowNs() + slice_ms * kNsPerMs));
 }
 
+void JoinOrDetach(pthread_t thread, Deadline deadline) {
+  // Not pthread_clockjoin_np: ThreadSanitizer of gcc 12 does not know it. A change of the wall
+  // clock could make this wait differ, once, at exit.
+  timespec at;
+  clock_gettime(CLOCK_REALTIME, &at);
+  int64_t left_ns = std::max<int64_t>(deadline.at_ns() - NowNs(), 0);
+  at.tv_sec += left_ns / kNsPerSecond;
+  at.tv_nsec += left_ns % kNsPerSecond;
+  if (at.tv_nsec >= kNsPerSecond) {
+    at.tv_sec += 1;
+    at.tv_nsec -= kNsPerSecond;
+  }
+  if (pthread_timedjoin_np(thread, nullptr, &at) != 0) pthread_detach(thread);
+}
+
 bool FutexWait(const void* word, uint32_t expected, Deadline deadline, FutexScope scope) {
   timespec at{deadline.at_ns() / kNsPerSecond, deadline.at_ns() % kNsPerSecond};
   // FUTEX_WAIT_BITSET takes an absolute time of CLOCK_MONOTONIC (futex(2)).
@@ -56,20 +71,22 @@ void FutexWake(const void* word, int count, FutexScope scope) {
   syscall(SYS_futex, word, Operation(FUTEX_WAKE, scope), count, nullptr, nullptr, 0);
 }
 
-void FutexLock::LockSlow() {
+bool FutexLock::LockSlow(Deadline deadline) {
   for (int i = 0; i < kLockSpins; ++i) {
     CpuRelax();
     uint32_t expected = 0;
     if (state_.load(std::memory_order_relaxed) == 0 &&
         state_.compare_exchange_weak(expected, 1, std::memory_order_acquire,
                                      std::memory_order_relaxed)) {
-      return;
+      return true;
     }
   }
   // From here the lock is taken in state 2, so that its release wakes the next sleeper.
   while (state_.exchange(2, std::memory_order_acquire) != 0) {
-    FutexWait(&state_, 2, Deadline::Infinite());
+    if (deadline.Passed()) return false;
+    FutexWait(&state_, 2, deadline);
   }
+  return true;
 }
 
 }  // namespace openreg

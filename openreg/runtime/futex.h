@@ -2,6 +2,8 @@
 #ifndef OPENREG_RUNTIME_FUTEX_H_
 #define OPENREG_RUNTIME_FUTEX_H_
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstdint>
 
@@ -37,6 +39,9 @@ class Deadline {
   int64_t at_ns_;
 };
 
+// Joins the thread, or detaches it if it has not ended by the deadline.
+void JoinOrDetach(pthread_t thread, Deadline deadline);
+
 enum class FutexScope { kProcess, kShared };
 
 // Sleeps while *word == expected, until a wake or the deadline. Returns false if the deadline has
@@ -49,14 +54,14 @@ void FutexWake(const void* word, int count, FutexScope scope = FutexScope::kProc
 inline const void* LowWord(const std::atomic<uint64_t>& counter) { return &counter; }
 
 // A mutex of four bytes: spins briefly, then sleeps. Satisfies Lockable, for std::lock_guard.
-// Lock is an acquire, unlock a release. Holders never block on anything else but a page fault.
+// Lock is an acquire, unlock a release.
 class FutexLock {
  public:
   void lock() {
     uint32_t expected = 0;
     if (!state_.compare_exchange_strong(expected, 1, std::memory_order_acquire,
                                         std::memory_order_relaxed)) {
-      LockSlow();
+      (void)LockSlow(Deadline::Infinite());
     }
   }
   bool try_lock() {
@@ -64,12 +69,14 @@ class FutexLock {
     return state_.compare_exchange_strong(expected, 1, std::memory_order_acquire,
                                           std::memory_order_relaxed);
   }
+  // False after the deadline.
+  bool LockUntil(Deadline deadline) { return try_lock() || LockSlow(deadline); }
   void unlock() {
     if (state_.exchange(0, std::memory_order_release) == 2) FutexWake(&state_, 1);
   }
 
  private:
-  void LockSlow();
+  bool LockSlow(Deadline deadline);
   std::atomic<uint32_t> state_{0};  // 0 free, 1 held, 2 held and somebody sleeps
 };
 

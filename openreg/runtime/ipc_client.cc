@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
+#include <mutex>
 #include <utility>
 
 #include "openreg/runtime/arena.h"
@@ -21,16 +21,14 @@ namespace {
 // How long the owner may take to note that something is no longer used.
 constexpr int64_t kReleaseMs = 2000;
 
-Status LockPeer(std::timed_mutex* mutex, Deadline deadline,
-                std::unique_lock<std::timed_mutex>* lock) {
-  if (deadline.infinite()) {
-    *lock = std::unique_lock<std::timed_mutex>(*mutex);
-    return Status();
+using PeerLock = std::unique_lock<FutexLock>;
+
+Status LockPeer(FutexLock* mutex, Deadline deadline, PeerLock* lock) {
+  if (!mutex->LockUntil(deadline)) {
+    return Status(orErrorTimeout, "another thread's request to the peer process takes too long");
   }
-  *lock = std::unique_lock<std::timed_mutex>(
-      *mutex, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline.at_ns())));
-  if (lock->owns_lock()) return Status();
-  return Status(orErrorTimeout, "another thread's request to the peer process takes too long");
+  *lock = PeerLock(*mutex, std::adopt_lock);
+  return Status();
 }
 
 Status ReplyError(const IpcReply& reply, const char* what, const IpcHandle& handle) {
@@ -151,7 +149,7 @@ Status IpcClient::OpenDeviceLocked(const std::shared_ptr<IpcPeer>& peer, const I
 Status IpcClient::OpenDevice(const IpcHandle& handle, Deadline deadline,
                              std::shared_ptr<ImportedArena>* arena) {
   std::shared_ptr<IpcPeer> peer = PeerFor(handle.address);
-  std::unique_lock<std::timed_mutex> lock;
+  PeerLock lock;
   OPENREG_RETURN_IF_ERROR(LockPeer(&peer->mutex_, deadline, &lock));
   return OpenDeviceLocked(peer, handle, deadline, arena);
 }
@@ -159,7 +157,7 @@ Status IpcClient::OpenDevice(const IpcHandle& handle, Deadline deadline,
 Status IpcClient::OpenMemory(const IpcHandle& handle, Deadline deadline, void** ptr) {
   std::shared_ptr<IpcPeer> peer = PeerFor(handle.address);
   std::shared_ptr<ImportedArena> arena;
-  std::unique_lock<std::timed_mutex> lock;
+  PeerLock lock;
   OPENREG_RETURN_IF_ERROR(LockPeer(&peer->mutex_, deadline, &lock));
   OPENREG_RETURN_IF_ERROR(OpenDeviceLocked(peer, handle, deadline, &arena));
   size_t arena_size = arena->region().size;
@@ -219,7 +217,7 @@ Status IpcClient::CloseMemory(ImportedArena* arena, void* ptr, std::shared_ptr<v
 
 void IpcPeer::Tell(const IpcRequest& request) {
   Deadline deadline = Deadline::AfterMs(kReleaseMs);
-  std::unique_lock<std::timed_mutex> lock;
+  PeerLock lock;
   if (!LockPeer(&mutex_, deadline, &lock).ok() || shutdown_) return;
   IpcReply reply;
   int fd;
@@ -230,7 +228,7 @@ void IpcPeer::Tell(const IpcRequest& request) {
 
 Status IpcClient::OpenEvent(const IpcHandle& handle, Deadline deadline, SharedEvent* event) {
   std::shared_ptr<IpcPeer> peer = PeerFor(handle.address);
-  std::unique_lock<std::timed_mutex> lock;
+  PeerLock lock;
   OPENREG_RETURN_IF_ERROR(LockPeer(&peer->mutex_, deadline, &lock));
   if (handle.offset >= EventPage::kCellCount) {
     return InvalidValue("IPC handle: the event's number is out of range");

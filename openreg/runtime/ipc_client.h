@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "openreg/runtime/address_space.h"
+#include "openreg/runtime/futex.h"
 #include "openreg/runtime/ipc_event.h"
 #include "openreg/runtime/ipc_protocol.h"
 #include "openreg/runtime/status.h"
@@ -66,7 +67,7 @@ class IpcPeer : public PeerLiveness {
   Status CallLocked(IpcRequest request, Deadline deadline, IpcReply* reply, int* passed_fd);
 
   const IpcAddress address_;
-  std::timed_mutex mutex_;  // one exchange at a time; guards the rest
+  FutexLock mutex_;  // one exchange at a time; guards the rest
   std::atomic<int> fd_{-1};
   std::atomic<bool> shutdown_{false};  // an exchange failed: not to be used any more
   std::map<int, std::weak_ptr<ImportedArena>> arenas_;

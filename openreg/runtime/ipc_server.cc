@@ -69,8 +69,7 @@ void IpcServer::Stop(Deadline deadline) {
   if (stop_.exchange(true) || !started_.load()) return;
   uint64_t one = 1;
   (void)!write(wake_fd_, &one, sizeof one);
-  timespec at{deadline.at_ns() / 1000000000, deadline.at_ns() % 1000000000};
-  if (pthread_clockjoin_np(thread_, nullptr, CLOCK_MONOTONIC, &at) != 0) pthread_detach(thread_);
+  JoinOrDetach(thread_, deadline);
 }
 
 void* IpcServer::ThreadMain(void* self) {

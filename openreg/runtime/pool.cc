@@ -56,19 +56,31 @@ void Pool::ReportInactive() {
   inactive_change_ = inactive_bytes_change_ = 0;
 }
 
-Block* Pool::Take(size_t size) {
+void Pool::Adopt(const StreamClock* clock) {
   std::lock_guard<std::mutex> lock(mutex_);
-  return TakeLocked(size);
+  for (FreeSet* free : {&small_, &large_}) {
+    for (Block* block : *free) block->free_sequence = 0;
+  }
+  clock_.store(clock, std::memory_order_relaxed);
 }
 
-Block* Pool::TakeLocked(size_t size) {
-  FreeSet& free = size <= kSmallLimit ? small_ : large_;
+Block* Pool::Take(size_t size) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return size <= kSmallLimit ? TakeLocked(small_, size, kGranule)
+                             : TakeLocked(large_, size, kLargeRemainder);
+}
+
+Block* Pool::TakeFromLarge(size_t size) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return TakeLocked(large_, size, kGranule);
+}
+
+Block* Pool::TakeLocked(FreeSet& free, size_t size, size_t least_remainder) {
   auto best = free.lower_bound(size);
   if (best == free.end()) return nullptr;
   Block* block = *best;
   Leave(block);
-  size_t remainder = block->Size() - size;
-  if (remainder >= (block->segment->small ? kGranule : kLargeRemainder)) Split(block, size);
+  if (block->Size() - size >= least_remainder) Split(block, size);
   block->word.store(block_word::kMoving, std::memory_order_relaxed);
   ReportInactive();
   return block;
@@ -102,7 +114,8 @@ Block* Pool::AddAndTake(Segment* segment, size_t size) {
   segment->first = block;
   block_index_->Insert(block);
   Enter(block);
-  return TakeLocked(size);
+  return size <= kSmallLimit ? TakeLocked(small_, size, kGranule)
+                             : TakeLocked(large_, size, kLargeRemainder);
 }
 
 // `right` disappears into `left`; neither is in the free list.

@@ -38,12 +38,15 @@ class Pool {
   int index() const { return index_; }
   // The stream, or NULL for memory that may be used on all streams at once.
   const StreamClock* clock() const { return clock_.load(std::memory_order_relaxed); }
-  // A new stream takes the pool over; the old one has ended and is idle.
-  void set_clock(const StreamClock* clock) { clock_.store(clock, std::memory_order_relaxed); }
+  // A new stream takes the pool over. The old one, if any, has ended and is idle, so nothing waits
+  // for it any more; its sequence numbers mean nothing on the new one's clock.
+  void Adopt(const StreamClock* clock);
 
   // Takes the smallest free block that fits, the lowest such; size is in whole granules. NULL if
   // there is none. The block's state is kMoving.
   Block* Take(size_t size);
+  // The last resort for a small size: out of a segment for large ones.
+  Block* TakeFromLarge(size_t size);
   // Adds a segment that is one free block and takes from it.
   Block* AddAndTake(Segment* segment, size_t size);
   // Puts blocks (a list through Block::link) back and joins them with their free neighbours.
@@ -72,7 +75,7 @@ class Pool {
   }
   void Enter(Block* block);
   void Leave(Block* block);
-  Block* TakeLocked(size_t size);
+  Block* TakeLocked(FreeSet& free, size_t size, size_t least_remainder);
   void Split(Block* block, size_t size);
   Block* JoinLocked(Block* left, Block* right);
   void GiveLocked(Block* block);

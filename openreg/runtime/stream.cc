@@ -107,23 +107,26 @@ void Stream::ReportActivity(const Work& work, int64_t start_ns) {
 
 // The calling thread has the right to run number `sequence`: runs the work and ends the number,
 // whichever way the work is left.
-void Stream::RunAs(Work& work, uint64_t sequence, const char* name) {
+void Stream::RunAs(Work& work, uint64_t sequence, Runner runner) {
   struct End {
     Stream* stream;
     uint64_t sequence;
-    ~End() { stream->EndWork(sequence); }
-  } end{this, sequence};
-  BeginHold(sequence, name);
+    Runner runner;
+    ~End() { stream->EndWork(sequence, runner); }
+  } end{this, sequence, runner};
+  BeginHold(sequence, work.name);
   hold_is_work_ = true;
   Execute(work);
 }
 
-void Stream::EndWork(uint64_t sequence) {
+void Stream::EndWork(uint64_t sequence, Runner runner) {
   hold_is_work_ = false;
   holder_.store(0, std::memory_order_relaxed);
   running_.store(nullptr, std::memory_order_relaxed);
   if (hold_has_rest_) [[unlikely]] {
     UnblockRest(sequence);
+  } else if (runner == Runner::kWorker) {
+    StoreCompleted(sequence);  // the worker looks for what is next by itself
   } else {
     Complete(sequence);
   }
@@ -172,7 +175,7 @@ Status Stream::RunOrQueue(Work work) {
   uint64_t done = completed_.load(std::memory_order_acquire);
   uint64_t expected = done;
   if (issued_.compare_exchange_strong(expected, done + 1, std::memory_order_seq_cst)) {
-    RunAs(work, done + 1, work.name);
+    RunAs(work, done + 1, Runner::kCaller);
     return Status();
   }
   return Queue(std::move(work));
@@ -306,7 +309,7 @@ Status Stream::ReleaseHold() {
     ReportActivity(hold, hold_start_ns_);
     hold_start_ns_ = 0;
   }
-  EndWork(hold_sequence_);
+  EndWork(hold_sequence_, Runner::kCaller);
   return Status();
 }
 

@@ -117,11 +117,12 @@ class Stream : public StreamClock {
   Entry* NewEntry();
   void FreeEntry(Entry* entry);
   void UnblockRest(uint64_t sequence);
-  void RunAs(Work& work, uint64_t sequence, const char* name);
+  enum class Runner { kCaller, kWorker };
+  void RunAs(Work& work, uint64_t sequence, Runner runner);
   void Execute(Work& work);
   void Complete(uint64_t sequence);
   void StoreCompleted(uint64_t sequence);
-  void EndWork(uint64_t sequence);
+  void EndWork(uint64_t sequence, Runner runner);
   void SkipCancelledLocked();
   void Kick();
   void SignalWorker();

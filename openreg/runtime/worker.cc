@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <ctime>
 #include <utility>
 
 #include "openreg/runtime/config.h"
@@ -63,10 +62,7 @@ void WorkerGroup::StopAll(Deadline deadline) {
     threads.insert(threads.end(), ended_.begin(), ended_.end());
     ended_.clear();
   }
-  timespec at{deadline.at_ns() / 1000000000, deadline.at_ns() % 1000000000};
-  for (pthread_t thread : threads) {
-    if (pthread_clockjoin_np(thread, nullptr, CLOCK_MONOTONIC, &at) != 0) pthread_detach(thread);
-  }
+  for (pthread_t thread : threads) JoinOrDetach(thread, deadline);
 }
 
 // ---------------------------------------------------------------------------- Stream's side
@@ -105,7 +101,7 @@ void Stream::WorkerLoop() {
     Work work;
     uint64_t sequence;
     if (TakeRunnable(&work, &sequence)) {
-      RunAs(work, sequence, work.name);
+      RunAs(work, sequence, Runner::kWorker);
       continue;
     }
     if (WorkerMayEnd()) return;
