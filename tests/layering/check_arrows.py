@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Proves that wrong arrows between layers fail, by asking Bazel to analyse them.
 
 usage: tests/layering/check_arrows.py        (from anywhere; it runs tools/bazel)

@@ -125,14 +125,16 @@ def test_a_first_run_installs_and_later_ones_do_not(debian):
     code, out, err = run(debian, "build", "//x")
     folder = prefix_of(debian)
     assert code == 0, err
-    assert out.splitlines() == ["--nosystem_rc", f"--bazelrc={folder}/bazelrc", "build", "//x"]
+    options = ["--nosystem_rc", f"--bazelrc={folder}/bazelrc"]
+    options.append(f"--host_jvm_args=-Duser.home={debian.root}/home")
+    assert out.splitlines() == [*options, "build", "//x"]
     assert "downloading Bazel" in err and "unpacking 100 %" in err
     assert not (folder / "usr/share/doc").exists()
     assert not (folder / "probe").exists()
     assert os.readlink(folder / "usr/lib/settings") == "../share/bazel"
     before = debian.calls()
     assert run(debian, "info")[0::2] == (0, "")
-    assert debian.calls()[len(before) :] == [f"bazel --nosystem_rc --bazelrc={folder}/bazelrc info"]
+    assert debian.calls()[len(before) :] == [" ".join(["bazel", *options, "info"])]
 
 
 @on_debian

@@ -1,6 +1,7 @@
+#!/usr/bin/env python3
 """Builds the wheel a second time elsewhere and compares: the bytes must be the same.
 
-usage: python3 tools/wheel/check_reproducible.py
+usage: tools/wheel/check_reproducible.py
 
 The second build is of a copy of the sources in another folder, with another output base and without
 the disk cache. A wheel whose bytes were built again before (on this machine) is not built again.
