@@ -70,7 +70,7 @@ size_t AddressSpace::LargestFree() const {
 }
 
 Status AddressSpace::Map(int fd, size_t size, Region** region) {
-  size_t rounded = RoundUp(size);
+  size_t rounded = Span(size);
   size_t offset = SIZE_MAX;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -92,7 +92,8 @@ Status AddressSpace::Map(int fd, size_t size, Region** region) {
                          "device memory",
                          size >> 20, half_ >> 20));
   }
-  char* device_base = base_ + offset;
+  size_t color = next_color_.fetch_add(1, std::memory_order_relaxed) % kColors;
+  char* device_base = base_ + offset + (colored() ? color * kColorBytes : 0);
   void* kernel = mmap(device_base + half_, size, PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0);
   if (kernel == MAP_FAILED) {
@@ -110,14 +111,14 @@ Status AddressSpace::Map(int fd, size_t size, Region** region) {
 }
 
 void AddressSpace::Publish(Region* region) {
-  size_t first = static_cast<size_t>(region->device_base - base_) >> granule_shift_;
-  size_t count = RoundUp(region->size) >> granule_shift_;
+  size_t first = OffsetOf(*region) >> granule_shift_;
+  size_t count = Span(region->size) >> granule_shift_;
   for (size_t i = 0; i < count; ++i) slots_[first + i].store(region, std::memory_order_release);
 }
 
 void AddressSpace::Unmap(Region* region) {
-  size_t offset = static_cast<size_t>(region->device_base - base_);
-  size_t rounded = RoundUp(region->size);
+  size_t offset = OffsetOf(*region);
+  size_t rounded = Span(region->size);
   for (size_t i = offset >> granule_shift_; i < (offset + rounded) >> granule_shift_; ++i) {
     slots_[i].store(nullptr, std::memory_order_release);
   }
