@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -42,38 +43,50 @@ T* KernelPointer(T* device_pointer) {
   return reinterpret_cast<T*>(reinterpret_cast<char*>(device_pointer) + delta);
 }
 
-// Work that waits on a stream until the test opens the gate.
+// Work that waits on a stream until the test opens the gate, which its end does too.
 class Gate {
  public:
   ~Gate() { Open(); }
-  void Open() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    open_ = true;
-    changed_.notify_all();
-  }
-  // For the stream: waits for Open, at most the deadline.
-  void Pass() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    reached_ = true;
-    changed_.notify_all();
-    EXPECT_TRUE(
-        changed_.wait_for(lock, std::chrono::milliseconds(kDeadlineMs), [this] { return open_; }));
-  }
-  // For the test: waits until work is in Pass.
-  bool WaitReached() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::milliseconds(kDeadlineMs),
-                             [this] { return reached_; });
-  }
-  void Block(orStream_t stream) {
-    OR_ASSERT_OK(
-        orLaunchHostFunc(stream, [](void* self) { static_cast<Gate*>(self)->Pass(); }, this));
+  void Open() const { state_->Open(); }
+  // Waits until the work runs.
+  bool WaitReached() const { return state_->WaitReached(); }
+  void Block(orStream_t stream) const {
+    // The work has a share of its own: it may begin after the gate has gone.
+    auto* share = new std::shared_ptr<State>(state_);
+    OR_ASSERT_OK(orLaunchHostFunc(
+        stream,
+        [](void* its) {
+          auto* owned = static_cast<std::shared_ptr<State>*>(its);
+          (*owned)->Pass();
+          delete owned;
+        },
+        share));
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = false, reached_ = false;
+  struct State {
+    void Open() {
+      std::lock_guard<std::mutex> lock(mutex);
+      open = true;
+      changed.notify_all();
+    }
+    void Pass() {
+      std::unique_lock<std::mutex> lock(mutex);
+      reached = true;
+      changed.notify_all();
+      EXPECT_TRUE(
+          changed.wait_for(lock, std::chrono::milliseconds(kDeadlineMs), [this] { return open; }));
+    }
+    bool WaitReached() {
+      std::unique_lock<std::mutex> lock(mutex);
+      return changed.wait_for(lock, std::chrono::milliseconds(kDeadlineMs),
+                              [this] { return reached; });
+    }
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool open = false, reached = false;
+  };
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 class Stream {

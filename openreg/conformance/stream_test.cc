@@ -350,7 +350,7 @@ TEST(StreamHandle, DestroyLetsQueuedWorkRun) {
   OR_ASSERT_OK(orStreamCreate(&stream));
   Gate gate, done;
   gate.Block(stream);
-  OR_ASSERT_OK(orLaunchHostFunc(stream, [](void* its) { static_cast<Gate*>(its)->Pass(); }, &done));
+  done.Block(stream);
   OR_ASSERT_OK(orStreamDestroy(stream));
   gate.Open();
   EXPECT_TRUE(done.WaitReached());

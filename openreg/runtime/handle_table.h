@@ -27,7 +27,9 @@ class HandleTable {
     const Chunk* chunk = chunks_[index / kChunkSize].load(std::memory_order_acquire);
     if (chunk == nullptr) return nullptr;
     const Slot& slot = (*chunk)[index % kChunkSize];
-    if (slot.generation.load(std::memory_order_acquire) != GenerationOf(value)) return nullptr;
+    uint64_t generation = GenerationOf(value);
+    if ((generation & 1) == 0) return nullptr;  // never the generation of a live slot
+    if (slot.generation.load(std::memory_order_acquire) != generation) return nullptr;
     return const_cast<T*>(&slot.object);
   }
 
@@ -64,7 +66,7 @@ class HandleTable {
   T* Remove(Opaque handle) {
     T* object = Get(handle);
     if (object == nullptr) return nullptr;
-    uint32_t generation = GenerationOf(reinterpret_cast<uintptr_t>(handle));
+    auto generation = static_cast<uint32_t>(GenerationOf(reinterpret_cast<uintptr_t>(handle)));
     if (!SlotOf(handle).generation.compare_exchange_strong(generation, generation + 1,
                                                            std::memory_order_acq_rel)) {
       return nullptr;
@@ -92,9 +94,8 @@ class HandleTable {
   };
   using Chunk = std::array<Slot, kChunkSize>;
 
-  static uint32_t GenerationOf(uintptr_t value) {
-    return static_cast<uint32_t>(value >> (kKindBits + kIndexBits));
-  }
+  // More bits than a slot's generation has, so that no bit of a handle is ignored.
+  static uint64_t GenerationOf(uintptr_t value) { return value >> (kKindBits + kIndexBits); }
   Slot& SlotOf(Opaque handle) {
     size_t index = (reinterpret_cast<uintptr_t>(handle) >> kKindBits) & kIndexMask;
     return (*chunks_[index / kChunkSize].load(std::memory_order_acquire))[index % kChunkSize];
