@@ -1,0 +1,228 @@
+#include "python/csrc/c10d/communicator.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+#include <c10/util/Half.h>
+#include <c10/util/Logging.h>
+
+#include <algorithm>
+#include <complex>
+#include <cstdint>
+#include <utility>
+
+#include "python/csrc/c10d/dtype.h"
+#include "python/csrc/c10d/event_pool.h"
+#include "python/csrc/c10d/failure_report.h"
+#include "python/csrc/c10d/flight_recorder.h"
+#include "python/csrc/c10d/store_adapter.h"
+#include "python/csrc/c10d/stream_cache.h"
+
+namespace torch_openreg {
+namespace {
+
+// More operations than these in flight at once share streams.
+constexpr std::size_t kMaxPointToPointStreams = 64;
+// Distinct factors of PREMUL_SUM; a program has one or two.
+constexpr std::size_t kMaxPremulSums = 1024;
+
+bool is_busy(const OpenregStream& stream) {
+  return orStreamQuery(stream.handle) == orErrorNotReady;
+}
+
+c10::complex<double> factor_of(const c10d::ReduceOp& op) {
+  const auto* supplement = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
+  TORCH_CHECK_VALUE(supplement != nullptr,
+                    "PREMUL_SUM carries no factor: make it with "
+                    "torch.distributed._make_nccl_premul_sum(factor)");
+  if (supplement->tensor_factor.defined()) {
+    return supplement->tensor_factor.item().toComplexDouble();
+  }
+  return {supplement->double_factor, 0.0};
+}
+
+// The factor as one element of the wire type, in host memory.
+template <typename Call>
+occlResult_t with_scalar(occlDataType_t type, const c10::complex<double>& factor, Call&& call) {
+  switch (type) {
+    case occlFloat16: {
+      const c10::Half value(static_cast<float>(factor.real()));
+      return call(&value);
+    }
+    case occlBfloat16: {
+      const c10::BFloat16 value(static_cast<float>(factor.real()));
+      return call(&value);
+    }
+    case occlFloat32: {
+      const auto value = static_cast<float>(factor.real());
+      return call(&value);
+    }
+    case occlFloat64: {
+      const double value = factor.real();
+      return call(&value);
+    }
+    case occlComplex64: {
+      const c10::complex<float> value(factor);
+      return call(&value);
+    }
+    default: {
+      return call(&factor);
+    }
+  }
+}
+
+}  // namespace
+
+c10::intrusive_ptr<Communicator> Communicator::join(const c10::intrusive_ptr<c10d::Store>& store,
+                                                    const GroupIdentity& group,
+                                                    const Settings& settings) {
+  const GilReleaseIfHeld no_gil;
+  StoreAdapter adapter(store, group.rank);
+  occlConfig_t config = OCCL_CONFIG_INITIALIZER;
+  config.timeout_ms = settings.timeout.count();
+  config.initTimeout_ms = settings.timeout.count();
+  config.name = group.name.c_str();
+  config.device = settings.device;
+  occlComm_t comm = nullptr;
+  const occlResult_t result =
+      occlCommInitRankStore(&comm, group.size, group.rank, adapter.interface(), &config);
+  if (result != occlSuccess) {
+    const std::string detail = last_error_text(result, nullptr);
+    adapter.rethrow();
+    throw_failure(result, failure_message(group, "init", 0, result, detail));
+  }
+  return c10::make_intrusive<Communicator>(comm, settings, adapter.generation());
+}
+
+Communicator::Communicator(occlComm_t comm, const Settings& settings, std::string generation)
+    : settings_(settings),
+      generation_(std::move(generation)),
+      stream_(take_stream(settings.device, settings.high_priority)),
+      comm_(comm) {}
+
+Communicator::~Communicator() {
+  destroy();
+  give_stream_back(stream_, settings_.high_priority);
+  for (const PointToPointSlot& slot : slots_) {
+    give_stream_back(slot.stream, settings_.high_priority);
+  }
+}
+
+occlComm_t Communicator::handle() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return comm_;
+}
+
+Communicator::PointToPointSlot& Communicator::free_slot() {
+  for (PointToPointSlot& slot : slots_) {
+    if (!is_busy(slot.stream)) {
+      slot.keys.clear();
+      return slot;
+    }
+  }
+  if (slots_.size() < kMaxPointToPointStreams) {
+    slots_.push_back({take_stream(settings_.device, settings_.high_priority), {}});
+    return slots_.back();
+  }
+  return *std::min_element(slots_.begin(), slots_.end(), [](const auto& a, const auto& b) {
+    return a.keys.size() < b.keys.size();
+  });
+}
+
+OpenregStream Communicator::point_to_point_stream(c10::ArrayRef<PointToPointKey> keys) {
+  PointToPointSlot* chosen = nullptr;
+  for (PointToPointSlot& slot : slots_) {
+    const bool shares = std::any_of(keys.begin(), keys.end(), [&](const PointToPointKey& key) {
+      return std::find(slot.keys.begin(), slot.keys.end(), key) != slot.keys.end();
+    });
+    if (!shares || !is_busy(slot.stream)) {
+      continue;
+    }
+    if (chosen == nullptr) {
+      chosen = &slot;
+      continue;
+    }
+    // A batch that continues several sequences: it runs in one and waits for the others.
+    order_after(chosen->stream, slot.stream);
+  }
+  if (chosen == nullptr) {
+    chosen = &free_slot();
+  }
+  chosen->keys.insert(chosen->keys.end(), keys.begin(), keys.end());
+  return chosen->stream;
+}
+
+occlRedOp_t Communicator::premul_sum(const c10d::ReduceOp& op, c10::ScalarType dtype) {
+  const c10::complex<double> factor = factor_of(op);
+  for (const PremulSum& known : premul_sums_) {
+    if (known.dtype == dtype && known.real == factor.real() && known.imaginary == factor.imag()) {
+      return known.operation;
+    }
+  }
+  TORCH_CHECK(premul_sums_.size() < kMaxPremulSums, "PREMUL_SUM was used with more than ",
+              kMaxPremulSums, " distinct factors in one group; multiply the tensors instead");
+  const WireType wire = wire_type_for_reduction(dtype, op, "PREMUL_SUM");
+  occlRedOp_t operation = occlSum;
+  const occlResult_t result = with_scalar(wire.type, factor, [&](const void* scalar) {
+    return occlRedOpCreatePreMulSum(&operation, scalar, wire.type, handle());
+  });
+  if (result != occlSuccess) {
+    throw_failure(result, "PREMUL_SUM: " + last_error_text(result, handle()));
+  }
+  premul_sums_.push_back({dtype, factor.real(), factor.imag(), operation});
+  return operation;
+}
+
+void Communicator::abort(const std::string& reason) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (comm_ != nullptr) {
+    occlCommAbort(comm_, reason.c_str());
+  }
+}
+
+void Communicator::set_timeout(std::chrono::milliseconds timeout) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (comm_ != nullptr) {
+    const occlResult_t result = occlCommSetTimeout(comm_, timeout.count());
+    TORCH_CHECK(result == occlSuccess, "occlCommSetTimeout: ", occlGetLastError(nullptr));
+  }
+}
+
+occlResult_t Communicator::async_error() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  occlResult_t error = occlAborted;
+  if (comm_ != nullptr && occlCommGetAsyncError(comm_, &error) != occlSuccess) {
+    error = occlInternalError;
+  }
+  return error;
+}
+
+void Communicator::report_first_failure(const GroupIdentity& group,
+                                        const std::string& message) noexcept {
+  if (failure_reported_.exchange(true)) {
+    return;
+  }
+  try {
+    std::string text = message;
+    // Destroying waits for operations, and this may be the end of one.
+    const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+    if (lock.owns_lock() && comm_ != nullptr) {
+      text += history_of_all_ranks(comm_, group.size);
+    }
+    const std::string dump = FlightRecorder::get().write_dump(group.global_rank());
+    if (!dump.empty()) {
+      text += "\nflight recorder: " + dump;
+    }
+    LOG(ERROR) << text;
+  } catch (const std::exception& error) {
+    LOG(ERROR) << message << " (and reporting it failed: " << error.what() << ")";
+  }
+}
+
+void Communicator::destroy() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (comm_ != nullptr) {
+    occlCommDestroy(std::exchange(comm_, nullptr));
+  }
+}
+
+}  // namespace torch_openreg

@@ -1,0 +1,104 @@
+// One OCCL communicator of a process group, on one device, with the streams that belong to it.
+#ifndef PYTHON_CSRC_C10D_COMMUNICATOR_H_
+#define PYTHON_CSRC_C10D_COMMUNICATOR_H_
+
+#include <c10/core/ScalarType.h>
+#include <c10/util/ArrayRef.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <vector>
+
+#include "occl/api/occl.h"
+#include "python/csrc/c10d/errors.h"
+#include "python/csrc/runtime/stream.h"
+
+namespace torch_openreg {
+
+// What point-to-point operations are ordered by: first in, first out for each of these.
+struct PointToPointKey {
+  int peer;
+  int tag;
+  bool receives;
+  bool operator==(const PointToPointKey&) const = default;
+};
+
+// Not thread-safe unless a method says so: ProcessGroupOCCL issues under its lock.
+class Communicator final : public c10::intrusive_ptr_target {
+ public:
+  struct Settings {
+    c10::DeviceIndex device = 0;
+    std::chrono::milliseconds timeout{0};
+    bool high_priority = false;
+  };
+
+  // Blocks until all ranks of the group have called it, at most settings.timeout, without the
+  // interpreter lock. Throws DistBackendError (it names the ranks that did not come), or what the
+  // store threw.
+  static c10::intrusive_ptr<Communicator> join(const c10::intrusive_ptr<c10d::Store>& store,
+                                               const GroupIdentity& group,
+                                               const Settings& settings);
+  // Takes over `comm`. `generation` tells it from others that met in the same store.
+  Communicator(occlComm_t comm, const Settings& settings, std::string generation);
+  // Destroys without waiting for anybody.
+  ~Communicator() override;
+
+  // nullptr once destroyed. Thread-safe.
+  occlComm_t handle() const;
+  c10::DeviceIndex device() const { return settings_.device; }
+  const std::string& generation() const { return generation_; }
+
+  // Where asynchronous collectives run.
+  const OpenregStream& stream() const { return stream_; }
+  // Where point-to-point operations with these keys run: they wait for none but earlier ones of the
+  // same key. Operations that a peer answers in another order must not queue behind each other.
+  OpenregStream point_to_point_stream(c10::ArrayRef<PointToPointKey> keys);
+
+  // OCCL's operation for PREMUL_SUM with the factor of `op`. Kept for the communicator's life.
+  occlRedOp_t premul_sum(const c10d::ReduceOp& op, c10::ScalarType dtype);
+
+  // Thread-safe; do not block on peers. Both do nothing once destroyed.
+  void abort(const std::string& reason);
+  void set_timeout(std::chrono::milliseconds timeout);
+  // occlSuccess while it is good. Thread-safe.
+  occlResult_t async_error() const;
+
+  // Logs the first failure of this communicator (one line, and what every rank did last), and
+  // writes the flight recorder's dump if that is asked for. Thread-safe; never waits for a lock.
+  void report_first_failure(const GroupIdentity& group, const std::string& message) noexcept;
+
+  // Pending operations are aborted; peers that need them get an error. Thread-safe.
+  void destroy();
+
+ private:
+  struct PointToPointSlot {
+    OpenregStream stream;
+    std::vector<PointToPointKey> keys;  // of what was queued since it was last empty
+  };
+  struct PremulSum {
+    c10::ScalarType dtype;
+    double real, imaginary;
+    occlRedOp_t operation;
+  };
+
+  PointToPointSlot& free_slot();
+
+  const Settings settings_;
+  const std::string generation_;
+  const OpenregStream stream_;
+  std::vector<PointToPointSlot> slots_;
+  std::vector<PremulSum> premul_sums_;
+
+  std::atomic<bool> failure_reported_{false};
+  mutable std::mutex mutex_;  // guards comm_
+  occlComm_t comm_;
+};
+
+}  // namespace torch_openreg
+
+#endif  // PYTHON_CSRC_C10D_COMMUNICATOR_H_

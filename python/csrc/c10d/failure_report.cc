@@ -1,0 +1,64 @@
+#include "python/csrc/c10d/failure_report.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <cstddef>
+#include <vector>
+
+namespace torch_openreg {
+namespace {
+
+constexpr std::size_t kOperationsPerRank = 4;
+constexpr std::size_t kMaxRecords = 64;  // as many as OCCL keeps
+
+const char* state_name(int state) {
+  switch (state) {
+    case 0:
+      return "queued";
+    case 1:
+      return "started";
+    case 2:
+      return "complete";
+    default:
+      return "failed";
+  }
+}
+
+std::string describe(const occlOpRecord_t& record) {
+  std::string text = c10::str(record.operation, " #", record.sequence);
+  if (record.root >= 0) {
+    text += c10::str(" (", record.tag >= 0 ? "peer " : "root ", record.root, ")");
+  }
+  return text + c10::str(" of ", record.count, " elements ", state_name(record.state));
+}
+
+}  // namespace
+
+std::string history_of_all_ranks(occlComm_t comm, int size) {
+  std::vector<int> dead(static_cast<std::size_t>(size), 0);
+  if (occlCommGetDeadRanks(comm, dead.data()) != occlSuccess) {
+    dead.assign(dead.size(), 0);
+  }
+  std::string text;
+  for (int rank = 0; rank < size; ++rank) {
+    std::vector<occlOpRecord_t> records(kMaxRecords);
+    std::size_t count = records.size();
+    if (occlCommGetHistory(comm, rank, records.data(), &count) != occlSuccess) {
+      continue;
+    }
+    std::int64_t pid = 0;
+    (void)occlCommGetRankPid(comm, rank, &pid);
+    text += c10::str("\n  rank ", rank, " (process ", pid,
+                     dead[static_cast<std::size_t>(rank)] != 0 ? ", dead" : "", "):");
+    for (std::size_t i = count > kOperationsPerRank ? count - kOperationsPerRank : 0; i < count;
+         ++i) {
+      text += " " + describe(records[i]) + (i + 1 < count ? ";" : "");
+    }
+    if (count == 0) {
+      text += " no operation";
+    }
+  }
+  return text.empty() ? text : "\nlast operations of each rank:" + text;
+}
+
+}  // namespace torch_openreg

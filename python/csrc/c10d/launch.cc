@@ -1,0 +1,137 @@
+// How every operation gets to OCCL: its place in the group's order, its stream, its records.
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+
+#include <limits>
+
+#include "python/csrc/c10d/event_pool.h"
+#include "python/csrc/c10d/flight_recorder.h"
+#include "python/csrc/c10d/process_group.h"
+#include "python/csrc/c10d/profile.h"
+
+namespace torch_openreg {
+namespace {
+
+std::int64_t timeout_in_ms(const Call& call) {
+  return call.timeout == c10d::kUnsetTimeout ? std::numeric_limits<std::int64_t>::min()
+                                             : call.timeout.count();
+}
+
+}  // namespace
+
+void ProcessGroupOCCL::check_nan(c10::ArrayRef<at::Tensor> inputs, const Call& call) const {
+  for (const at::Tensor& tensor : inputs) {
+    if ((tensor.is_floating_point() || tensor.is_complex()) && tensor.numel() > 0) {
+      TORCH_CHECK(!at::isnan(tensor).any().item<bool>(), call.prefix(),
+                  "an input holds NaN, and the NaN check is on");
+    }
+  }
+}
+
+ProcessGroupOCCL::Launch ProcessGroupOCCL::begin(Call& call, c10::ArrayRef<PointToPointKey> keys) {
+  if (options_->nan_check) [[unlikely]] {
+    check_nan(call.shown_inputs, call);
+  }
+  Launch launch;
+  launch.order = std::unique_lock<std::mutex>(issue_mutex_);
+  launch.communicator = communicator(call.device());
+  launch.group = identity();
+  const OpenregStream current = current_stream(call.device());
+  if (!keys.empty()) {
+    launch.stream = launch.communicator->point_to_point_stream(keys);
+    launch.sequence = ++point_to_point_sequence_;
+  } else {
+    launch.stream = call.asynchronous ? launch.communicator->stream() : current;
+    launch.sequence = ++collective_sequence_;
+  }
+  order_after(launch.stream, current);
+
+  FlightRecorder::Operation operation;
+  operation.name = call.name;
+  operation.peer = call.point_to_point ? call.point_to_point->peer : -1;
+  operation.collective_sequence = collective_sequence_;
+  operation.point_to_point_sequence = point_to_point_sequence_;
+  operation.operation_id = ++operation_id_;
+  operation.timeout_ms =
+      call.timeout == c10d::kUnsetTimeout ? options_->timeout.count() : call.timeout.count();
+  operation.is_point_to_point = !keys.empty();
+  launch.record =
+      FlightRecorder::get().record(launch.group, operation, call.shown_inputs, call.shown_outputs);
+  launch.options.timeout_ms = timeout_in_ms(call);
+  launch.target.comm = launch.communicator->handle();
+  launch.target.stream = launch.stream.handle;
+  return launch;
+}
+
+ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::end(Launch& launch, Call& call, occlResult_t result) {
+  if (result != occlSuccess) {
+    FlightRecorder::get().finish(launch.record, FlightRecorder::State::kFailed, 0, 0);
+    throw_failure(result, failure_message(*launch.group, call.name, launch.sequence, result,
+                                          last_error_text(result, launch.target.comm)));
+  }
+  const ProfileScope profile(call, launch.sequence);
+  WorkOCCL::Description description;
+  description.type = call.type;
+  description.name = call.name;
+  description.sequence = launch.sequence;
+  description.blocks_host = call.blocks_host;
+  description.source = call.point_to_point ? call.point_to_point->peer : -1;
+  description.profiling = profiling_title(call.name);
+  description.record = launch.record;
+
+  const std::size_t results = call.results.size();
+  if (call.results.empty()) {
+    call.results.swap(call.kept);
+  } else {
+    call.results.insert(call.results.end(), std::make_move_iterator(call.kept.begin()),
+                        std::make_move_iterator(call.kept.end()));
+  }
+  auto work =
+      c10::make_intrusive<WorkOCCL>(description, launch.group, launch.communicator, watcher_,
+                                    launch.stream, std::move(call.results), results);
+  if (launch.request != nullptr) {
+    work->add_request(launch.request);
+  }
+  for (occlRequest_t const request : launch.requests) {
+    if (request != nullptr) {
+      work->add_request(request);
+    }
+  }
+  work->issued(std::move(call.copy_backs));
+  if (!work->poll()) {
+    remember_pending(work);
+  }
+  if (onCompletionHook_) {
+    watcher_->watch(work, [this](WorkOCCL& done) { call_completion_hook(done); });
+  }
+  return work;
+}
+
+ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::run_many(Call& call, std::vector<Issue> issues) {
+  if (batch_ != nullptr) {
+    return add_to_batch(call, std::move(issues));
+  }
+  const c10::ArrayRef<PointToPointKey> keys =
+      call.point_to_point ? c10::ArrayRef<PointToPointKey>(*call.point_to_point)
+                          : c10::ArrayRef<PointToPointKey>();
+  Launch launch = begin(call, keys);
+  return issue_group(launch, call, issues);
+}
+
+ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::issue_group(Launch& launch, Call& call,
+                                                        const std::vector<Issue>& issues) {
+  launch.requests.resize(issues.size(), nullptr);
+  occlResult_t result = occlGroupStart();
+  if (result == occlSuccess) {
+    launch.target.options = &launch.options;
+    for (std::size_t i = 0; i < issues.size() && result == occlSuccess; ++i) {
+      launch.options.request = &launch.requests[i];
+      result = issues[i](launch.target);
+    }
+    const occlResult_t ended = occlGroupEnd();
+    result = result != occlSuccess ? result : ended;
+  }
+  return end(launch, call, result);
+}
+
+}  // namespace torch_openreg

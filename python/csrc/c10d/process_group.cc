@@ -1,0 +1,331 @@
+// What a group is, how it lives and ends.
+#include "python/csrc/c10d/process_group.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <set>
+#include <torch/csrc/distributed/c10d/Utils.hpp>
+
+#include "python/csrc/c10d/batch.h"
+#include "python/csrc/runtime/device.h"
+#include "python/csrc/runtime/memory.h"
+
+namespace torch_openreg {
+
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+// The groups that live, for the interpreter's exit. Leaked: used by destructors at exit.
+struct Groups {
+  std::mutex mutex;
+  std::set<ProcessGroupOCCL*> live;
+};
+Groups& groups() {
+  static auto* const instance = new Groups;
+  return *instance;
+}
+
+}  // namespace
+
+bool OptionsOCCL::nan_check_default() {
+  return c10d::getCvarBool({"OCCL_NAN_CHECK"}, false) ||
+         c10d::getCvarBool({"TORCH_NCCL_NAN_CHECK"}, false);
+}
+
+ProcessGroupOCCL::ProcessGroupOCCL(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                                   c10::intrusive_ptr<OptionsOCCL> options)
+    : Backend(rank, size), store_(std::move(store)), options_(std::move(options)) {
+  TORCH_CHECK_VALUE(size > 0 && rank >= 0 && rank < size, "ProcessGroupOCCL: rank ", rank,
+                    " is not one of 0 to ", size - 1);
+  TORCH_CHECK_VALUE(options_->global_ranks_in_group.empty() ||
+                        options_->global_ranks_in_group.size() == static_cast<std::size_t>(size),
+                    "ProcessGroupOCCL: options.global_ranks_in_group has ",
+                    options_->global_ranks_in_group.size(), " entries for ", size, " ranks");
+  pg_uid_ = options_->group_name;
+  init();
+  const std::lock_guard<std::mutex> lock(groups().mutex);
+  groups().live.insert(this);
+}
+
+ProcessGroupOCCL::~ProcessGroupOCCL() {
+  const GilReleaseIfHeld no_gil;
+  {
+    const std::lock_guard<std::mutex> lock(groups().mutex);
+    groups().live.erase(this);
+  }
+  watcher_->stop();
+  for (const auto& [device, communicator] : communicators_) {
+    communicator->destroy();
+  }
+}
+
+std::shared_ptr<const GroupIdentity> ProcessGroupOCCL::identity() {
+  const std::lock_guard<std::mutex> lock(state_mutex_);
+  if (identity_ == nullptr || identity_->desc.size() != pg_desc_.size()) [[unlikely]] {
+    auto made = std::make_shared<GroupIdentity>();
+    made->name = pg_uid_.empty() ? "unnamed" : pg_uid_;
+    made->desc = pg_desc_;
+    made->rank = rank_;
+    made->size = size_;
+    made->global_ranks = options_->global_ranks_in_group;
+    identity_ = std::move(made);
+  }
+  return identity_;
+}
+
+void ProcessGroupOCCL::setGroupUid(const std::string& pg_uid) {
+  const std::lock_guard<std::mutex> lock(state_mutex_);
+  Backend::setGroupUid(pg_uid);
+  identity_.reset();
+}
+
+c10::intrusive_ptr<Communicator> ProcessGroupOCCL::communicator(c10::DeviceIndex device) {
+  {
+    const std::lock_guard<std::mutex> lock(state_mutex_);
+    TORCH_CHECK(!shut_down_, "OCCL: group '", pg_uid_, "' has been destroyed");
+    if (!aborted_.empty()) [[unlikely]] {
+      C10_THROW_ERROR(DistBackendError,
+                      c10::str("OCCL: group '", pg_uid_, "' was aborted: ", aborted_));
+    }
+    const auto known = communicators_.find(device);
+    if (known != communicators_.end()) [[likely]] {
+      return known->second;
+    }
+  }
+  TORCH_CHECK_VALUE(store_ != nullptr, "ProcessGroupOCCL needs a store to meet in");
+  ensure_initialized();
+  const Communicator::Settings settings{device, options_->timeout,
+                                        options_->is_high_priority_stream};
+  auto made = Communicator::join(store_, *identity(), settings);
+  const std::lock_guard<std::mutex> lock(state_mutex_);
+  if (!aborted_.empty()) {
+    made->abort(aborted_);
+  }
+  first_device_ = first_device_ < 0 ? device : first_device_;
+  return communicators_[device] = std::move(made);
+}
+
+occlRedOp_t ProcessGroupOCCL::reduction(const Call& call, const c10d::ReduceOp& op) {
+  if (op.op_ != c10d::ReduceOp::PREMUL_SUM) [[likely]] {
+    return reduce_operation(op, call.name);
+  }
+  const std::lock_guard<std::mutex> order(issue_mutex_);
+  return communicator(call.device())->premul_sum(op, call.dtype());
+}
+
+void ProcessGroupOCCL::eagerConnectSingleDevice(at::Device device) {
+  TORCH_CHECK_VALUE(device.type() == c10::DeviceType::PrivateUse1,
+                    "OCCL: expected a device of type ",
+                    c10::DeviceTypeName(c10::DeviceType::PrivateUse1, true), ", got ", device);
+  const GilReleaseIfHeld no_gil;
+  const std::lock_guard<std::mutex> order(issue_mutex_);
+  communicator(resolve_device(device.index()));
+}
+
+void ProcessGroupOCCL::setTimeout(std::chrono::milliseconds timeout) {
+  const std::lock_guard<std::mutex> lock(state_mutex_);
+  options_->timeout = timeout;
+  for (const auto& [device, communicator] : communicators_) {
+    communicator->set_timeout(timeout);
+  }
+}
+
+std::uint64_t ProcessGroupOCCL::getSequenceNumberForGroup() {
+  const std::lock_guard<std::mutex> order(issue_mutex_);
+  return collective_sequence_;
+}
+
+c10d::ErrorType ProcessGroupOCCL::getError() {
+  const std::lock_guard<std::mutex> lock(state_mutex_);
+  for (const auto& [device, communicator] : communicators_) {
+    switch (communicator->async_error()) {
+      case occlSuccess:
+      case occlInProgress:
+        break;
+      case occlTimeout:
+        return c10d::ErrorType::TIMEOUT;
+      case occlRemoteError:
+        return c10d::ErrorType::REMOTE_ERROR;
+      default:
+        return c10d::ErrorType::COMM_ERROR;
+    }
+  }
+  return c10d::ErrorType::SUCCESS;
+}
+
+void ProcessGroupOCCL::abort() {
+  const GilReleaseIfHeld no_gil;
+  const std::lock_guard<std::mutex> lock(state_mutex_);
+  if (aborted_.empty()) {
+    aborted_ = c10::str("by rank ", rank_, " of ", size_);
+  }
+  for (const auto& [device, communicator] : communicators_) {
+    communicator->abort(c10::str("group '", pg_uid_, "' was aborted ", aborted_));
+  }
+}
+
+void ProcessGroupOCCL::remember_pending(const c10::intrusive_ptr<WorkOCCL>& work) {
+  while (!pending_.empty()) {
+    const auto oldest = pending_.front().lock();
+    if (oldest && !oldest->poll()) {
+      break;
+    }
+    pending_.pop_front();
+  }
+  pending_.emplace_back(work);
+}
+
+bool ProcessGroupOCCL::everybody_is_leaving() {
+  try {
+    const std::string prefix = "occl/leaving/" + leaving_key();
+    store_->set(prefix + std::to_string(rank_), "1");
+    std::vector<std::string> keys;
+    for (int peer = 0; peer < size_; ++peer) {
+      keys.push_back(prefix + std::to_string(peer));
+    }
+    return store_->check(keys);
+  } catch (const std::exception&) {
+    return true;  // the store's owner has left already
+  }
+}
+
+std::string ProcessGroupOCCL::leaving_key() {
+  const std::lock_guard<std::mutex> lock(state_mutex_);
+  const auto first = communicators_.find(first_device_);
+  return first == communicators_.end() ? "" : first->second->generation() + "/";
+}
+
+void ProcessGroupOCCL::drain(Clock::time_point deadline) {
+  // A peer that is only late will still come, and needs what we have issued. Once every rank is
+  // here, nothing new is issued: what does not complete then soon never will.
+  constexpr std::chrono::milliseconds kBeforeAsking{1000};
+  constexpr std::chrono::milliseconds kAfterAllLeave{1000};
+  std::deque<c10::weak_intrusive_ptr<WorkOCCL>> pending;
+  {
+    const std::lock_guard<std::mutex> order(issue_mutex_);
+    pending.swap(pending_);
+  }
+  const auto begin = Clock::now();
+  bool asked_all = false;
+  auto next_question = begin + kBeforeAsking;
+  for (const auto& weak : pending) {
+    const auto work = weak.lock();
+    while (work && !work->wait_on_host(Clock::now() + kSignalInterval)) {
+      const auto now = Clock::now();
+      if (now >= deadline) {
+        return;
+      }
+      if (!asked_all && now >= next_question) {
+        asked_all = everybody_is_leaving();
+        next_question = now + std::chrono::milliseconds(100);
+        deadline = asked_all ? std::min(deadline, now + kAfterAllLeave) : deadline;
+      }
+    }
+  }
+}
+
+void ProcessGroupOCCL::shutdown() { shutdown_until(Clock::now() + options_->timeout); }
+
+void ProcessGroupOCCL::shutdown_all(std::chrono::milliseconds drain) {
+  const auto deadline = Clock::now() + drain;
+  std::vector<c10::intrusive_ptr<ProcessGroupOCCL>> live;
+  {
+    const std::lock_guard<std::mutex> lock(groups().mutex);
+    for (ProcessGroupOCCL* const group : groups().live) {
+      live.push_back(c10::intrusive_ptr<ProcessGroupOCCL>::reclaim_copy(group));
+    }
+  }
+  for (const auto& group : live) {
+    group->shutdown_until(deadline);
+  }
+}
+
+void ProcessGroupOCCL::shutdown_until(Clock::time_point deadline) {
+  const GilReleaseIfHeld no_gil;
+  const auto finish = [this] {
+    watcher_->stop();
+    const std::lock_guard<std::mutex> order(issue_mutex_);
+    const std::lock_guard<std::mutex> lock(state_mutex_);
+    shut_down_ = true;
+    batch_.reset();
+    for (const auto& [device, communicator] : communicators_) {
+      communicator->destroy();
+    }
+    communicators_.clear();
+  };
+  {
+    const std::lock_guard<std::mutex> lock(state_mutex_);
+    if (shut_down_) {
+      return;
+    }
+  }
+  try {
+    drain(deadline);
+  } catch (...) {
+    finish();  // Ctrl-C
+    throw;
+  }
+  finish();
+}
+
+void ProcessGroupOCCL::registerOnCompletionHook(
+    std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) {
+  TORCH_CHECK(onCompletionHook_ == nullptr,
+              "ProcessGroupOCCL: a completion hook is registered already");
+  TORCH_CHECK(hook != nullptr, "ProcessGroupOCCL: the completion hook is empty");
+  onCompletionHook_ = std::move(hook);
+}
+
+void ProcessGroupOCCL::call_completion_hook(WorkOCCL& work) {
+  using TimePoint = Clock::time_point;
+  const auto start = std::chrono::duration_cast<Clock::duration>(work.started());
+  const auto end = std::chrono::duration_cast<Clock::duration>(work.ended());
+  onCompletionHook_(std::make_shared<c10d::WorkInfo>(
+      work.retrieveOpType(), work.getSequencenumber(), TimePoint(start), TimePoint(end),
+      std::chrono::duration<float>(end - start)));
+}
+
+void ProcessGroupOCCL::waitForPendingWorks() { watcher_->drain(Clock::time_point::max()); }
+
+std::shared_ptr<c10::Allocator> ProcessGroupOCCL::getMemAllocator() {
+  // All device memory suits OCCL; torch's allocator for the device lives as long as the process.
+  return {device_allocator(), [](c10::Allocator*) {}};
+}
+
+at::Tensor ProcessGroupOCCL::allocateTensor(long size, at::TensorOptions options) {
+  TORCH_CHECK_VALUE(options.device().type() == c10::DeviceType::PrivateUse1,
+                    "ProcessGroupOCCL.allocate_tensor: expected a device of type ",
+                    c10::DeviceTypeName(c10::DeviceType::PrivateUse1, true), ", got ",
+                    options.device());
+  return at::empty({size}, options);
+}
+
+bool ProcessGroupOCCL::supportsTensorAlloc(c10::DeviceIndex device) {
+  return device >= -1 && device < device_count();
+}
+
+std::unordered_map<std::string, std::uint64_t> ProcessGroupOCCL::getMemoryStats() {
+  std::unordered_map<std::string, std::uint64_t> sums;
+  const std::lock_guard<std::mutex> lock(state_mutex_);
+  for (const auto& [device, communicator] : communicators_) {
+    occlStats_t stats{};
+    stats.structSize = sizeof(stats);
+    if (occlCommGetStats(communicator->handle(), &stats) != occlSuccess) {
+      continue;
+    }
+    sums["operations"] += stats.operations;
+    sums["bytes_moved"] += stats.bytesMoved;
+    sums["wait_time_ns"] += stats.waitTime_ns;
+    sums["inline_operations"] += stats.inlineOperations;
+    sums["oneshot_operations"] += stats.oneshotOperations;
+    sums["direct_operations"] += stats.directOperations;
+    sums["staged_operations"] += stats.stagedOperations;
+  }
+  return sums;
+}
+
+}  // namespace torch_openreg

@@ -1,0 +1,88 @@
+#include "python/csrc/c10d/store_adapter.h"
+
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+#include <pybind11/pybind11.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "python/csrc/c10d/errors.h"
+
+namespace torch_openreg {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Between two looks into the store: short at first, because peers usually come together.
+constexpr std::chrono::microseconds kFirstPause{200};
+constexpr std::chrono::microseconds kLongestPause{10000};
+
+}  // namespace
+
+StoreAdapter::StoreAdapter(c10::intrusive_ptr<c10d::Store> store, int rank)
+    : store_(std::move(store)), interface_{this, &StoreAdapter::set, &StoreAdapter::get} {
+  generation_ = std::to_string(store_->add(c10::str("occl/communicators_of_rank_", rank), 1));
+  prefix_ = c10::str("occl/", generation_, "/");
+}
+
+occlResult_t StoreAdapter::set(void* context, const char* key, const void* value, size_t size) {
+  auto* self = static_cast<StoreAdapter*>(context);
+  try {
+    const auto* bytes = static_cast<const std::uint8_t*>(value);
+    self->store_->set(self->prefix_ + key, std::vector<std::uint8_t>(bytes, bytes + size));
+    return occlSuccess;
+  } catch (...) {
+    self->error_ = std::current_exception();
+    return occlSystemError;
+  }
+}
+
+occlResult_t StoreAdapter::get(void* context, const char* key, void* value, size_t capacity,
+                               size_t* size, int64_t timeout_ms) {
+  auto* self = static_cast<StoreAdapter*>(context);
+  try {
+    return self->read(self->prefix_ + key, value, capacity, size, timeout_ms);
+  } catch (const pybind11::error_already_set&) {
+    self->error_ = std::current_exception();
+    return occlAborted;
+  } catch (...) {
+    self->error_ = std::current_exception();
+    return occlSystemError;
+  }
+}
+
+occlResult_t StoreAdapter::read(const std::string& key, void* value, size_t capacity, size_t* size,
+                                int64_t timeout_ms) {
+  const auto deadline = timeout_ms < 0 ? Clock::time_point::max()
+                                       : Clock::now() + std::chrono::milliseconds(timeout_ms);
+  auto pause = kFirstPause;
+  auto last_signal_check = Clock::now();
+  // Store::wait cannot be interrupted, and logs each expiry: ask instead.
+  while (!store_->check({key})) {
+    const auto now = Clock::now();
+    if (now >= deadline) {
+      return occlTimeout;
+    }
+    if (now - last_signal_check >= kSignalInterval) {
+      check_signals();
+      last_signal_check = now;
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, kLongestPause);
+  }
+  const std::vector<std::uint8_t> found = store_->get(key);
+  TORCH_CHECK(found.size() <= capacity, "the store has ", found.size(), " bytes under '", key,
+              "', at most ", capacity, " were expected");
+  std::memcpy(value, found.data(), found.size());
+  *size = found.size();
+  return occlSuccess;
+}
+
+}  // namespace torch_openreg

@@ -1,0 +1,50 @@
+// c10d::Store as the key-value interface in which an OCCL communicator meets.
+#ifndef PYTHON_CSRC_C10D_STORE_ADAPTER_H_
+#define PYTHON_CSRC_C10D_STORE_ADAPTER_H_
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <exception>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "occl/api/occl.h"
+
+namespace torch_openreg {
+
+// Lives for one call of occlCommInitRankStore. An exception of the store, or Ctrl-C, ends that call
+// with occlSystemError or occlAborted; rethrow() then raises what really happened.
+class StoreAdapter {
+ public:
+  // The keys are `prefix` + OCCL's. The prefix is unique for each communicator of the store: ranks
+  // count their communicators in it, so a second world in one process does not read the first's
+  // keys.
+  StoreAdapter(c10::intrusive_ptr<c10d::Store> store, int rank);
+
+  // The number in the prefix: the same on all ranks.
+  const std::string& generation() const { return generation_; }
+  const occlStore_t* interface() const { return &interface_; }
+  // Throws the exception that a call of the store ended with, if there was one.
+  void rethrow() const {
+    if (error_) {
+      std::rethrow_exception(error_);
+    }
+  }
+
+ private:
+  static occlResult_t set(void* context, const char* key, const void* value, size_t size);
+  static occlResult_t get(void* context, const char* key, void* value, size_t capacity,
+                          size_t* size, int64_t timeout_ms);
+  occlResult_t read(const std::string& key, void* value, size_t capacity, size_t* size,
+                    int64_t timeout_ms);
+
+  const c10::intrusive_ptr<c10d::Store> store_;
+  std::string generation_;
+  std::string prefix_;
+  occlStore_t interface_;
+  std::exception_ptr error_;
+};
+
+}  // namespace torch_openreg
+
+#endif  // PYTHON_CSRC_C10D_STORE_ADAPTER_H_
