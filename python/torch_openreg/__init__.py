@@ -81,6 +81,12 @@ def _register_device() -> None:
     sharing.register()
 
 
+def _register_backend() -> None:
+    from torch_openreg import distributed
+
+    distributed.register()
+
+
 if getattr(torch.__spec__, "_initializing", False):
     # torch is importing this module: autoload.
     _REFUSED = _other_accelerator()
@@ -88,3 +94,4 @@ if getattr(torch.__spec__, "_initializing", False):
 if not _REFUSED:
     _check_torch_version()
     _register_device()
+    _register_backend()
