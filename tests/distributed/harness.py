@@ -1,0 +1,113 @@
+"""Tests of several ranks: torch's MultiProcessTestCase, with ranks that start quickly.
+
+Ranks are forked from a server that has imported torch (forkserver), so a test costs about as much
+as its own work. Every test has a deadline: torch's harness kills the ranks and shows where they
+were.
+"""
+
+import contextlib
+import datetime
+import os
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+import torch_openreg  # noqa: F401
+from torch.testing._internal import common_distributed
+from torch.testing._internal.common_distributed import MultiProcessTestCase
+
+# torch's harness gives up on a test after this many seconds.
+common_distributed.TIMEOUT_DEFAULT = 240
+# The deadline of each operation of the ranks: a hang is then an error that names its place.
+OPERATION_TIMEOUT = datetime.timedelta(seconds=60)
+
+_PRELOADED = [
+    "torch",
+    "torch.distributed",
+    "torch.testing._internal.common_distributed",
+    "torch_openreg",
+    "numpy",
+]
+
+
+def _server():
+    context = mp.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    return context
+
+
+class RankTestCase(MultiProcessTestCase):
+    """Each test method runs on `world_size` ranks, in processes of their own."""
+
+    ranks = 2
+
+    @property
+    def world_size(self) -> int:
+        return self.ranks
+
+    def setUp(self) -> None:
+        super().setUp()
+        self._spawn_processes()
+
+    def tearDown(self) -> None:
+        super().tearDown()
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self.file_name)
+
+    def _spawn_processes(self) -> None:
+        self._start_processes(_server().Process)
+
+    @classmethod
+    def _run(cls, rank, test_name, file_name, parent_pipe, **kwargs) -> None:
+        torch.set_num_threads(1)
+        # torch's harness asks for C++ stack traces, whose symbols take seconds; the answer to
+        # whether they are on is remembered at the first exception.
+        with contextlib.suppress(RuntimeError):
+            torch.empty(-1)
+        super()._run(rank, test_name, file_name, parent_pipe, **kwargs)
+
+    # ---- for the tests
+
+    @property
+    def device(self) -> torch.device:
+        """The device that this rank uses: all ranks share the first one."""
+        return torch.device("openreg", 0)
+
+    def init(self, backend="occl", timeout=OPERATION_TIMEOUT, **options) -> dist.ProcessGroup:
+        """The default group, met in a file."""
+        dist.init_process_group(
+            backend,
+            init_method=options.pop("init_method", f"file://{self.file_name}"),
+            rank=self.rank,
+            world_size=self.world_size,
+            timeout=timeout,
+            **options,
+        )
+        return dist.group.WORLD
+
+    def backend(self, group=None):
+        return (group or dist.group.WORLD)._get_backend(torch.device("openreg"))
+
+    @contextlib.contextmanager
+    def raises(self, kind, *fragments):
+        """As assertRaises, and the message contains every fragment."""
+        with self.assertRaises(kind) as caught:
+            yield caught
+        for fragment in fragments:
+            self.assertIn(fragment, str(caught.exception))
+
+
+def values(rank, count, dtype=torch.float32, start=1):
+    """`count` values that differ by rank and index, small enough for every dtype, on the CPU."""
+    if dtype == torch.bool:
+        return (torch.arange(count) + rank) % 3 == 0
+    numbers = (torch.arange(count) * 3 + rank * 5) % 7 + start
+    if dtype.is_complex:
+        return torch.complex(numbers.double(), (numbers + rank).double()).to(dtype)
+    return numbers.to(dtype)
+
+
+def temporary_file_name() -> str:
+    with tempfile.NamedTemporaryFile(delete=False) as file:
+        return file.name

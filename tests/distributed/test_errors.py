@@ -1,0 +1,181 @@
+"""Mistakes are refused before data moves; ranks that disagree all get an error at once."""
+
+import datetime
+import os
+import signal
+import time
+
+import torch
+import torch.distributed as dist
+from harness import RankTestCase
+from torch_openreg.distributed import ProcessGroupOCCL
+
+
+class RefusalTest(RankTestCase):
+    def test_arguments(self):
+        self.init()
+        here = f"rank {self.rank} of 2"
+        one = torch.zeros(4, device=self.device)
+        backend = self.backend()
+        with self.raises(ValueError, "expected a list of one tensor, got 2", here):
+            backend.broadcast([one, one])
+        with self.raises(ValueError, "root 2 is not a rank", here):
+            backend.broadcast([one], 2)
+        with self.raises(ValueError, "expected 2 outputs (one per rank), got 1", here):
+            backend.allgather([[one]], [one])
+        with self.raises(ValueError, "expected 8 output elements", here):
+            backend._allgather_base(torch.zeros(7, device=self.device), one)
+        with self.raises(TypeError, "expected all tensors of dtype", here):
+            backend._allgather_base(torch.zeros(8, dtype=torch.int32, device=self.device), one)
+        with self.raises(ValueError, "expected all tensors on one device", here):
+            backend._allgather_base(torch.zeros(8, device=self.device), one.to("openreg:1"))
+        with self.raises(ValueError, "destination 5 is not a rank", here):
+            backend.send([one], 5, 0)
+        with self.raises(ValueError, "expected a tag of at least 0, got -3", here):
+            backend.send([one], 0, -3)
+        dist.all_reduce(one)  # the group is still good
+
+    def test_reductions_that_make_no_sense(self):
+        self.init()
+        for dtype, op in [
+            (torch.float32, dist.ReduceOp.BAND),
+            (torch.bool, dist.ReduceOp.AVG),
+        ]:
+            with self.raises(TypeError, "is not defined for tensors of dtype"):
+                dist.all_reduce(torch.zeros(2, dtype=dtype, device=self.device), op)
+        eights = torch.zeros(2, dtype=torch.uint8, device=self.device).view(torch.float8_e5m2)
+        with self.raises(TypeError, "is not defined for tensors of dtype"):
+            self.backend().allreduce([eights])
+
+    def test_all_to_all_splits(self):
+        self.init()
+        three = torch.zeros(3, device=self.device)
+        four = torch.zeros(4, device=self.device)
+        with self.raises(ValueError, "not divisible by the 2 ranks"):
+            dist.all_to_all_single(three, three)
+        with self.raises(ValueError, "input split sizes sum up to 3", "size 4"):
+            dist.all_to_all_single(four, four, [2, 2], [1, 2])
+        with self.raises(ValueError, "expected 2 output split sizes"):
+            dist.all_to_all_single(four, four, [4], [2, 2])
+
+    def test_nan_check_on_request(self):
+        options = ProcessGroupOCCL.Options()
+        options.nan_check = True
+        self.init(pg_options=options)
+        bad = torch.tensor([1.0, float("nan")], device=self.device)
+        with self.raises(RuntimeError, "holds NaN", f"rank {self.rank}"):
+            dist.all_reduce(bad)
+        dist.all_reduce(torch.ones(2, device=self.device))
+
+
+class MismatchTest(RankTestCase):
+    """Each case has a group of its own, because a failed one is dead."""
+
+    def disagree(self, *fragments, first, second):
+        group = dist.new_group([0, 1])
+        begin = time.monotonic()
+        with self.assertRaises(dist.DistBackendError) as caught:
+            work = (first if self.rank == 0 else second)(group)
+            if work is not None:
+                work.wait(datetime.timedelta(seconds=30))
+            torch.openreg.synchronize()
+        # An error of the peer, not this rank's deadline.
+        self.assertLess(time.monotonic() - begin, 30)
+        for fragment in fragments:
+            self.assertIn(fragment, str(caught.exception))
+
+    def test_disagreements_are_errors_on_every_rank(self):
+        self.init()
+
+        def tensor(count, dtype=torch.float32):
+            return torch.zeros(count, dtype=dtype, device=self.device)
+
+        def reduce_of(count, dtype=torch.float32, op=dist.ReduceOp.SUM):
+            return lambda group: dist.all_reduce(tensor(count, dtype), op, group, async_op=True)
+
+        self.disagree("all_reduce", "count", "4", "8", first=reduce_of(4), second=reduce_of(8))
+        self.disagree(
+            "all_reduce", "datatype", first=reduce_of(4), second=reduce_of(4, torch.float64)
+        )
+        self.disagree("all_reduce", first=reduce_of(4), second=reduce_of(4, op=dist.ReduceOp.MAX))
+        self.disagree(
+            "broadcast",
+            "root",
+            first=lambda group: dist.broadcast(tensor(4), 0, group, async_op=True),
+            second=lambda group: dist.broadcast(tensor(4), 1, group, async_op=True),
+        )
+        self.disagree(
+            first=reduce_of(4),
+            second=lambda group: dist.all_gather_single(
+                tensor(8), tensor(4), group=group, async_op=True
+            ),
+        )
+        # Other groups are not affected.
+        ones = torch.ones(3, device=self.device)
+        dist.all_reduce(ones)
+        self.assertEqual(ones.cpu(), torch.full((3,), 2.0))
+
+
+class DeathTest(RankTestCase):
+    ranks = 3
+
+    def test_survivors_are_told_who_died(self):
+        self.init()
+        tensor = torch.ones(4, device=self.device)
+        pids = [None] * 3
+        dist.all_gather_object(pids, os.getpid())
+        others = dist.new_group([0, 1])
+        if self.rank == 2:
+            self.special_exit()
+        with self.raises(dist.DistBackendError, "all_reduce", f"rank {self.rank}", "2"):
+            for _ in range(2):
+                work = dist.all_reduce(tensor, async_op=True)
+                work.wait(datetime.timedelta(seconds=30))
+        self.assertNotEqual(self.backend().get_error().name, "SUCCESS")
+        alive = torch.ones(4, device=self.device)
+        dist.all_reduce(alive, group=others)
+        self.assertEqual(alive.cpu(), torch.full((4,), 2.0))
+
+    def special_exit(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _check_return_codes(self, fn, elapsed_time):
+        self.assertEqual([p.exitcode for p in self.processes], [0, 0, -signal.SIGKILL])
+
+
+class TimeoutTest(RankTestCase):
+    def test_a_rank_that_does_not_come(self):
+        self.init(timeout=datetime.timedelta(seconds=2))
+        dist.barrier()
+        store = dist.group.WORLD.get_group_store()
+        if self.rank == 0:
+            tensor = torch.ones(4, device=self.device)
+            with self.raises(dist.DistBackendError, "all_reduce", "rank 0 of 2"):
+                dist.all_reduce(tensor, async_op=True).wait(datetime.timedelta(seconds=30))
+            store.set("done", "1")
+        else:
+            store.wait(["done"])
+
+    def test_waiting_has_a_timeout_of_its_own(self):
+        self.init()
+        dist.barrier()
+        store = dist.group.WORLD.get_group_store()
+        tensor = torch.ones(4, device=self.device)
+        if self.rank == 0:
+            work = dist.all_reduce(tensor, async_op=True)
+            with self.raises(dist.DistBackendError, "wait(timeout) of 200 ms is over"):
+                work.wait(datetime.timedelta(milliseconds=200))
+            self.assertFalse(work.is_completed())
+            store.set("waited", "1")
+            work.wait(datetime.timedelta(seconds=30))
+            self.assertTrue(work.is_success())
+        else:
+            store.wait(["waited"])
+            dist.all_reduce(tensor)
+        self.assertEqual(tensor.cpu(), torch.full((4,), 2.0))
+
+    def test_monitored_barrier_names_the_missing(self):
+        self.init()
+        if self.rank == 0:
+            with self.raises(dist.DistBackendError, "rank 1", "did not come"):
+                self.backend().monitored_barrier(datetime.timedelta(seconds=1), True)
