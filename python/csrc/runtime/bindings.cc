@@ -153,6 +153,11 @@ void bind_events(py::module_& m) {
     OR_CHECK(orIpcOpenEventHandle(&event, &handle));
     prepare_event(OpenregEvent(event));
   });
+  m.def("_event_elapsed_time", [](std::int64_t start, std::int64_t end) {
+    float ms = 0;
+    OR_CHECK(orEventElapsedTime(&ms, as_handle<orEvent_t>(start), as_handle<orEvent_t>(end)));
+    return ms;
+  });
   m.def("_event_ipc_handle", [](std::int64_t event) {
     orIpcEventHandle_t handle;
     OR_CHECK(orIpcGetEventHandle(&handle, as_handle<orEvent_t>(event)));

@@ -31,11 +31,14 @@ class Event(torch.Event):
             `enable_timing` (torch.AcceleratorError). Default False.
     """
 
+    _timing: bool
+
     def __new__(
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
     ) -> "Event":
         """See the class."""
         event = super().__new__(cls, "openreg", enable_timing=enable_timing)
+        event._timing = enable_timing
         if blocking or interprocess:
             _lazy_init()
             flags = 0 if enable_timing else _C._EVENT_DISABLE_TIMING
@@ -53,6 +56,7 @@ class Event(torch.Event):
         """
         _lazy_init()
         event = super().__new__(cls, "openreg", enable_timing=False)
+        event._timing = False
         stream = current_stream(device)
         _C._prepare_ipc_event(handle)
         torch.Event.record(event, stream)  # adopts it, records nothing
@@ -83,9 +87,18 @@ class Event(torch.Event):
     def elapsed_time(self, end_event: torch.Event) -> float:
         """Milliseconds from this event to `end_event`, both recorded with timing and complete.
 
-        Raises ValueError otherwise, or RuntimeError if one is not complete.
+        Raises ValueError if one was not recorded or has no timing, RuntimeError if one is not
+        complete.
         """
-        return super().elapsed_time(end_event)
+        # Not torch's own: it takes events of exactly its own class.
+        for event in (self, end_event):
+            if not getattr(event, "_timing", True):
+                raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+            if event.event_id == 0:
+                raise ValueError("Both events must be recorded before calculating elapsed time.")
+            if not event.query():
+                raise RuntimeError("Both events must be completed before calculating elapsed time.")
+        return _C._event_elapsed_time(self.event_id, end_event.event_id)
 
     @property
     def _as_parameter_(self) -> ctypes.c_void_p:
