@@ -39,9 +39,10 @@ def _reduce_storage(storage: torch.UntypedStorage) -> _Reduced:
     if storage.device.type != "openreg":
         reduced: _Reduced = reduce_storage(storage)  # type: ignore[no-untyped-call]
         return reduced
-    handle, offset, size, device, block = _C._share_storage(storage)
-    if not handle:
-        return _rebuild_storage, (None, (handle, offset, size, device))
+    shared = _C._share_storage(storage)
+    if not shared[0]:
+        return _rebuild_storage, (None, shared)
+    in_transit = [storage]
 
     def send(connection: Connection, pid: int) -> None:
         # The receiver says when it holds the block itself; if it dies, the connection ends.
@@ -51,10 +52,10 @@ def _reduce_storage(storage: torch.UntypedStorage) -> _Reduced:
                 connection.recv()
 
     def close() -> None:
-        _C._release_block(block)
+        in_transit.clear()
 
     sharer = resource_sharer._resource_sharer  # type: ignore[attr-defined]
-    return _rebuild_storage, (sharer.register(send, close), (handle, offset, size, device))
+    return _rebuild_storage, (sharer.register(send, close), shared)
 
 
 def _rebuild_storage(ticket: Any, shared: _Handle) -> torch.UntypedStorage:

@@ -24,6 +24,7 @@ def _work():
     host = torch.ones(1 << 12).pin_memory()
     d = torch.empty(1 << 12, device="openreg")
     d.copy_(host, non_blocking=True)
+    d.untyped_storage().resize_(1 << 16)  # a plain copy of bytes
     torch.openreg.synchronize()
     return stream
 

@@ -16,18 +16,19 @@ def installed(tmp_path):
     """Environments in which torch_openreg is installed, beside other plug-ins."""
 
     def install(**plugins):
-        packages = {"torch_openreg": "torch_openreg:_autoload"}
-        for name, code in plugins.items():
-            (tmp_path / f"{name}.py").write_text(code)
-            packages[name] = f"{name}:autoload"
-        # Entry points are loaded in the order of their folders' names.
+        packages = {name: f"{name}:autoload" for name in plugins}
+        packages["torch_openreg"] = "torch_openreg:_autoload"
+        path = []
         for name, entry in packages.items():
-            info = tmp_path / f"{name}-1.0.dist-info"
-            info.mkdir()
+            folder = tmp_path / name  # one each: torch loads them in the order of the search path
+            info = folder / f"{name}-1.0.dist-info"
+            info.mkdir(parents=True)
             (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
             (info / "entry_points.txt").write_text(f"[torch.backends]\n{name} = {entry}\n")
-        path = [str(tmp_path), str(PACKAGE_ROOT), os.environ.get("PYTHONPATH", "")]
-        return {"PYTHONPATH": os.pathsep.join(path + sys.path)}
+            if name in plugins:
+                (folder / f"{name}.py").write_text(plugins[name])
+            path.append(str(folder))
+        return {"PYTHONPATH": os.pathsep.join([*path, str(PACKAGE_ROOT), *sys.path])}
 
     return install
 

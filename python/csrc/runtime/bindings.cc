@@ -2,6 +2,7 @@
 
 #include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/Allocator.h>
+#include <torch/csrc/Stream.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <cstring>
@@ -53,6 +54,30 @@ orDeviceProp properties(int device) {
   return properties;
 }
 
+// torch.openreg.Stream, of which every stream that goes to Python is made. It lives for ever.
+PyTypeObject* stream_class = nullptr;
+
+void register_stream_class(const py::type& type) {
+  auto* given = reinterpret_cast<PyTypeObject*>(type.ptr());
+  TORCH_CHECK_TYPE(PyType_IsSubtype(given, THPStreamClass) != 0,
+                   "expected a subclass of torch.Stream");
+  stream_class = reinterpret_cast<PyTypeObject*>(Py_NewRef(type.ptr()));
+}
+
+// What type(...)(stream_id=, device_index=, device_type=) makes, without its parsing of arguments:
+// the current stream is asked for in hot paths.
+py::object to_python(const OpenregStream& stream) {
+  PyObject* made = stream_class->tp_alloc(stream_class, 0);
+  if (made == nullptr) {
+    throw py::error_already_set();
+  }
+  auto* fields = reinterpret_cast<THPStream*>(made);
+  fields->stream_id = stream.id;
+  fields->device_index = stream.device;
+  fields->device_type = static_cast<std::int64_t>(c10::DeviceType::PrivateUse1);
+  return py::reinterpret_steal<py::object>(made);
+}
+
 void bind_devices(py::module_& m) {
   py::class_<orDeviceProp>(m, "_DeviceProperties")
       .def_property_readonly("name", [](const orDeviceProp& p) { return std::string(p.name); })
@@ -77,6 +102,7 @@ void bind_devices(py::module_& m) {
   m.def("_is_in_bad_fork", &in_bad_fork);
   m.def("_device_count", [] { return static_cast<int>(device_count()); });
   m.def("_get_device", [] { return static_cast<int>(current_device()); });
+  m.def("_resolve_device", [](int device) { return static_cast<int>(resolve_device(device)); });
   m.def("_set_device", [](int device) { set_device(resolve_device(device)); });
   m.def("_exchange_device",
         [](int device) { return static_cast<int>(exchange_device(resolve_device(device))); });
@@ -98,17 +124,18 @@ void bind_devices(py::module_& m) {
 }
 
 void bind_streams(py::module_& m) {
+  m.def("_register_stream_class", &register_stream_class);
   m.def("_current_stream",
-        [](int device) { return current_stream(resolve_device(device)).unwrap(); });
+        [](int device) { return to_python(current_stream(resolve_device(device))); });
   m.def("_default_stream",
-        [](int device) { return default_stream(resolve_device(device)).unwrap(); });
+        [](int device) { return to_python(default_stream(resolve_device(device))); });
   m.def("_set_stream", [](const c10::Stream& stream) {
     const OpenregStream next = OpenregStream::from(stream);
     set_device(next.device);
     set_current_stream(next);
   });
   m.def("_external_stream", [](std::int64_t handle) {
-    return external_stream(as_handle<orStream_t>(handle)).unwrap();
+    return to_python(external_stream(as_handle<orStream_t>(handle)));
   });
   m.def("_stream_handle",
         [](const c10::Stream& stream) { return as_integer(OpenregStream::from(stream).handle); });
@@ -198,9 +225,8 @@ void bind_sharing(py::module_& m) {
   m.def("_share_storage", [](const at::Storage& storage) {
     const SharedStorage shared = share_storage(storage);
     return py::make_tuple(py::bytes(shared.handle), shared.offset_bytes, shared.size_bytes,
-                          static_cast<int>(shared.device), shared.block);
+                          static_cast<int>(shared.device));
   });
-  m.def("_release_block", &release_block);
   m.def("_open_storage",
         [](const py::bytes& handle, std::int64_t offset, std::int64_t size, int device) {
           SharedStorage shared;

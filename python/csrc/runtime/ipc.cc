@@ -36,17 +36,9 @@ SharedStorage share_storage(const c10::Storage& storage) {
   synchronize_device(shared.device);
   orIpcMemHandle_t handle;
   OR_CHECK(orIpcGetMemHandle(&handle, ptr));
-  OR_CHECK(orMemRetain(attributes.base));
   shared.handle.assign(reinterpret_cast<const char*>(handle.reserved), sizeof(handle.reserved));
   shared.offset_bytes = static_cast<const char*>(ptr) - static_cast<const char*>(attributes.base);
-  shared.block = static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(attributes.base));
   return shared;
-}
-
-void release_block(std::int64_t block) {
-  if (block != 0 && !in_bad_fork()) {
-    OR_CHECK(orMemRelease(reinterpret_cast<void*>(static_cast<std::intptr_t>(block))));
-  }
 }
 
 c10::Storage open_storage(const SharedStorage& shared) {

@@ -15,14 +15,12 @@ struct SharedStorage {
   std::int64_t offset_bytes = 0;  // of the storage in its block
   std::int64_t size_bytes = 0;
   c10::DeviceIndex device = 0;
-  std::int64_t block = 0;  // address of the block in the owner, for retain and release
 };
 
-// Describes `storage` and retains its block, so that it is not reused although the owner drops it;
-// release_block ends that, once the importer holds the block itself. Waits until the work queued
-// on the storage's device has run (without the interpreter lock): the importer sees the values.
+// Describes `storage`; its owner has to keep it until the importer has opened it. Waits until the
+// work queued on the storage's device has run (without the interpreter lock), so that the importer
+// sees the values.
 SharedStorage share_storage(const c10::Storage& storage);
-void release_block(std::int64_t block);
 
 // The peer's storage, mapped here: writes are seen by both. The owner keeps the block until the
 // storage is destroyed. Throws torch.AcceleratorError if the owner has ended or dropped the block.

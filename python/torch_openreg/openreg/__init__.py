@@ -112,6 +112,8 @@ def __getattr__(name: str) -> object:
     if name == "default_generators":
         # Made when asked for: the number of devices may be set until then.
         return tuple(_C._default_generator(index) for index in range(device_count()))
+    if name == "_initialized":  # torch.utils.checkpoint asks for it under CUDA's name
+        return is_initialized()
     raise AttributeError(f"module 'torch.openreg' has no attribute '{name}'")
 
 

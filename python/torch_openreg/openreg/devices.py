@@ -67,6 +67,8 @@ def _is_in_bad_fork() -> bool:
 
 
 def _lazy_init() -> None:
+    if _C._is_initialized():
+        return
     if _is_in_bad_fork():
         raise RuntimeError(
             "Cannot re-initialize openreg in forked subprocess. To use openreg with "

@@ -14,6 +14,11 @@ from torch_openreg.openreg.devices import Device, _device_index, _lazy_init
 from torch_openreg.openreg.streams import current_stream
 
 
+def _existing_index(device: Device) -> int:
+    # torch's own functions take an index of 8 bits and know no better error than TypeError.
+    return _C._resolve_device(_device_index(device))
+
+
 def mem_get_info(device: Device = None) -> tuple[int, int]:
     """Free and total bytes of `device`. Cached blocks count as free."""
     _lazy_init()
@@ -33,7 +38,7 @@ def memory_stats(device: Device = None) -> "OrderedDict[str, Any]":
     allocated and freed (running totals). The allocator has one pool: small_pool and large_pool are
     0. Empty before the device's first use.
     """
-    stats: OrderedDict[str, Any] = torch.accelerator.memory.memory_stats(_device_index(device))
+    stats: OrderedDict[str, Any] = torch.accelerator.memory.memory_stats(_existing_index(device))
     return stats
 
 
@@ -59,12 +64,12 @@ def max_memory_reserved(device: Device = None) -> int:
 
 def reset_peak_memory_stats(device: Device = None) -> None:
     """Peaks start again from the current values."""
-    torch.accelerator.memory.reset_peak_memory_stats(_device_index(device))
+    torch.accelerator.memory.reset_peak_memory_stats(_existing_index(device))
 
 
 def reset_accumulated_memory_stats(device: Device = None) -> None:
     """Running totals (allocated, freed, retries, refusals) start again from 0."""
-    torch.accelerator.memory.reset_accumulated_memory_stats(_device_index(device))
+    torch.accelerator.memory.reset_accumulated_memory_stats(_existing_index(device))
 
 
 def reset_max_memory_allocated(device: Device = None) -> None:

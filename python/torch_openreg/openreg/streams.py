@@ -10,14 +10,6 @@ from torch_openreg import _C
 from torch_openreg.openreg.devices import Device, _device_index, _lazy_init
 
 
-def _make(stream: torch.Stream) -> "Stream":
-    return Stream(
-        stream_id=stream.stream_id,
-        device_index=stream.device_index,
-        device_type=stream.device_type,
-    )
-
-
 class Event(torch.Event):
     """A point in the work of a stream that can be waited for, and timed.
 
@@ -135,7 +127,7 @@ class Stream(torch.Stream):
 
     def wait_stream(self, stream: torch.Stream) -> None:
         """Work queued on this stream from now on waits for what is queued on `stream` now."""
-        self.wait_event(Stream.record_event(stream))  # type: ignore[arg-type]
+        super().wait_stream(stream)
 
     def record_event(self, event: torch.Event | None = None) -> torch.Event:
         """Records `event` (default: a new :class:`Event`) on this stream, and returns it."""
@@ -179,6 +171,9 @@ class Stream(torch.Stream):
 
     def __repr__(self) -> str:
         return f"<torch.openreg.Stream device={self.device} id={self.stream_id}>"
+
+
+_C._register_stream_class(Stream)
 
 
 class ExternalStream(Stream):
@@ -255,13 +250,13 @@ def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> No
 def current_stream(device: Device = None) -> Stream:
     """The calling thread's current stream on `device`."""
     _lazy_init()
-    return _make(_C._current_stream(_device_index(device)))
+    return _C._current_stream(-1 if device is None else _device_index(device))
 
 
 def default_stream(device: Device = None) -> Stream:
     """The stream that `device`'s work goes to unless another is chosen."""
     _lazy_init()
-    return _make(_C._default_stream(_device_index(device)))
+    return _C._default_stream(-1 if device is None else _device_index(device))
 
 
 def get_stream_from_external(data_ptr: int, device: Device = None) -> Stream:
