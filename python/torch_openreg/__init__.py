@@ -77,6 +77,9 @@ def _register_device() -> None:
 
     backend_registration.rename_privateuse1_backend("openreg")
     torch._register_device_module("openreg", openreg)  # type: ignore[no-untyped-call]
+    for name in ("devices", "memory", "random", "streams"):
+        # Or `import torch.openreg.memory` would run the file a second time under that name.
+        sys.modules[f"torch.openreg.{name}"] = getattr(openreg, name)
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     sharing.register()
 

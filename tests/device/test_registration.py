@@ -164,3 +164,12 @@ def test_generated_methods():
     assert on_device.is_openreg and on_device.device.index == 1
     assert next(torch.nn.Linear(2, 2).openreg().parameters()).is_openreg
     assert tensor.untyped_storage().openreg().device.type == "openreg"
+
+
+def test_submodules_are_the_same_under_both_names():
+    import torch.openreg.memory
+    import torch.openreg.streams
+    import torch_openreg.openreg.streams
+
+    assert torch.openreg.streams is torch_openreg.openreg.streams
+    assert torch.openreg.memory.mem_get_info is torch.openreg.mem_get_info

@@ -5,6 +5,8 @@
 #include <torch/csrc/Stream.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <tuple>
@@ -78,6 +80,23 @@ py::object to_python(const OpenregStream& stream) {
   return py::reinterpret_steal<py::object>(made);
 }
 
+// Gives what is in flight at the interpreter's exit `timeout_ms` in all to finish, and drops what
+// it kept alive while there is an interpreter.
+void drain(std::int64_t timeout_ms) {
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
+  {
+    py::gil_scoped_release release;
+    for (int device = 0; is_initialized() && device < device_count(); ++device) {
+      const auto left =
+          std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+      // What it left behind has nobody to be told any more.
+      (void)orDeviceSynchronizeTimeout(device, std::max<std::int64_t>(left, 0));
+    }
+  }
+  reap_finished();
+}
+
 void bind_devices(py::module_& m) {
   py::class_<orDeviceProp>(m, "_DeviceProperties")
       .def_property_readonly("name", [](const orDeviceProp& p) { return std::string(p.name); })
@@ -113,14 +132,7 @@ void bind_devices(py::module_& m) {
     return can_access != 0;
   });
   m.def("_synchronize", [](int device) { synchronize_device(resolve_device(device)); });
-  m.def("_drain", [](std::int64_t timeout_ms) {
-    // At exit: what is in flight gets this long to finish, then the process ends anyway.
-    py::gil_scoped_release release;
-    for (c10::DeviceIndex device = 0; is_initialized() && device < device_count(); ++device) {
-      (void)orDeviceSynchronizeTimeout(device, timeout_ms);
-    }
-    reap_finished();
-  });
+  m.def("_drain", &drain);
 }
 
 void bind_streams(py::module_& m) {

@@ -10,6 +10,7 @@ CUDA's do. Everything here brings the device to life when it needs it; ``is_avai
 import torch
 
 from torch_openreg import _C
+from torch_openreg.openreg import devices as devices
 from torch_openreg.openreg import memory, random, streams
 from torch_openreg.openreg.devices import (
     _exchange_device as _exchange_device,

@@ -1,6 +1,7 @@
 """Devices: which there are, which is current, and what they are."""
 
 import atexit
+import sys
 from types import TracebackType
 from typing import TypeAlias
 
@@ -10,9 +11,17 @@ from torch_openreg import _C
 
 Device: TypeAlias = torch.device | str | int | None
 
-# At interpreter exit, work in flight gets this long on each device; then the process ends anyway.
+# At interpreter exit, work in flight gets this long to finish; then the process ends anyway.
 _EXIT_TIMEOUT_MS = 10_000
-atexit.register(_C._drain, _EXIT_TIMEOUT_MS)
+
+
+def _finish_at_exit() -> None:
+    # After an uncaught exception (Ctrl-C among them) nobody waits.
+    failed = getattr(sys, "last_value", None) is not None
+    _C._drain(0 if failed else _EXIT_TIMEOUT_MS)
+
+
+atexit.register(_finish_at_exit)
 
 
 def _device_index(device: Device, allow_cpu: bool = False) -> int:
