@@ -1,22 +1,19 @@
-// Which way the data of an operation takes: a small table by size, overridden by OCCL_ALGO.
+// Which way the data of an operation takes.
 #ifndef OCCL_CORE_ALGORITHMS_H_
 #define OCCL_CORE_ALGORITHMS_H_
 
-#include <cstdint>
-
+#include "occl/schedule/choice.h"
 #include "occl/transport/control_layout.h"
 
 namespace occl {
 
 struct AlgorithmQuery {
-  int nranks = 1;
-  bool direct = false;      // every rank has mapped every arena
+  schedule::Query choice;   // slot_bytes and forced are filled in here
   bool has_factor = false;  // pre-multiplied sum: the inline data is taken
   bool uneven = false;      // sizes are not known to all ranks
-  uint64_t contribution_bytes = 0;
 };
 
-DataPath ChooseDataPath(const AlgorithmQuery& query);
+DataPath ChooseDataPath(AlgorithmQuery query);
 
 }  // namespace occl
 

@@ -1,10 +1,10 @@
-// How a collective's data moves once the ranks agree: copies, reductions, the two halves of a large
-// all_reduce. Every step moves at most about a block, so that aborts and other operations of a
-// group get their turn.
+// How a collective's data moves once the ranks agree: copies, reductions, large all_reduces. Every
+// step moves at most about a block, so that aborts and other operations of a group get their turn.
 #include <algorithm>
 #include <cstring>
 
 #include "occl/core/collective_op.h"
+#include "occl/schedule/partition.h"
 
 namespace occl {
 namespace {
@@ -125,78 +125,43 @@ StepResult CollectiveOp::ReduceBlock() {
   return position_ == total ? EndRound() : StepResult::kMoved;
 }
 
-// Shares begin at multiples of 16 elements, so that vector kernels start aligned.
-void CollectiveOp::ShareOf(int rank, uint64_t* begin, uint64_t* end) const {
-  constexpr uint64_t kAlign = 16;
-  const uint64_t n = comm().nranks();
-  const uint64_t share = (spec_.count / n + kAlign) / kAlign * kAlign;
-  *begin = std::min(share * rank, spec_.count);
-  *end = std::min(*begin + share, spec_.count);
-}
-
-// First half: reduces a block of this rank's share of all inputs into its own result. Nobody else
-// reads this share of the inputs, so the result may lie over the input.
+// Reduces a block of this rank's share of all inputs into all results.
 StepResult CollectiveOp::ReduceShareBlock() {
   const int n = comm().nranks(), rank = comm().rank();
-  uint64_t begin, end;
-  ShareOf(rank, &begin, &end);
-  const uint64_t start = begin + position_;
-  const uint64_t block = std::min(end - start, BlockElements(spec_.element_bytes));
-  if (block > 0) {
-    for (int peer = 0; peer < n; ++peer) {
-      const Part source = Source(peer);
-      if (source.data == nullptr) return BadSource(peer);
-      comm().scratch.sources[peer] = source.data + start * spec_.element_bytes;
-    }
-    void* destination = spec_.recv + start * spec_.element_bytes;
-    reduce::ReduceArgs args;
-    args.scales = comm().scratch.scales.data();
-    args.avg_divisor = n;
-    reduce::Run(spec_.plan, &destination, 1, comm().scratch.sources.data(), n, block, args);
-    comm().stats.bytes_moved.fetch_add(block * spec_.element_bytes * (n - 1),
-                                       std::memory_order_relaxed);
-    position_ += block;
-    comm().block(rank).progress.store(ProgressWord(++blocks_), std::memory_order_release);
-    comm().bells.RingAll();
+  const schedule::Range share = schedule::ShareOf(spec_.count, spec_.element_bytes, n, rank);
+  if (share.count == 0) return EndRound();
+  if (position_ == 0) {
+    // See quarantine.h: a rank that has failed by now must not be written to.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (!comm().good()) return FailComm(comm().failure());
   }
-  if (begin + position_ < end) return StepResult::kMoved;
-  peer_ = (rank + 1) % n;
-  position_ = 0;
-  blocks_ = 0;
-  phase_ = Phase::kShare;
-  return StepResult::kMoved;
+  const uint64_t start = share.begin + position_;
+  const uint64_t block =
+      std::min(share.count - position_, schedule::BlockElements(spec_.element_bytes, n));
+  const uint64_t bytes = block * spec_.element_bytes, skip = start * spec_.element_bytes;
+  for (int peer = 0; peer < n; ++peer) {
+    const Part source = Source(peer);
+    unsigned char* const destination = peer == rank ? spec_.recv + skip : Result(peer, skip, bytes);
+    if (source.data == nullptr || destination == nullptr) return BadSource(peer);
+    comm().scratch.sources[peer] = source.data + skip;
+    comm().scratch.destinations[peer] = destination;
+  }
+  reduce::ReduceArgs args;
+  args.scales = comm().scratch.scales.data();
+  args.avg_divisor = n;
+  reduce::Run(spec_.plan, comm().scratch.destinations.data(), n, comm().scratch.sources.data(), n,
+              block, args);
+  comm().stats.bytes_moved.fetch_add(2 * bytes * (n - 1), std::memory_order_relaxed);
+  position_ += block;
+  return position_ == share.count ? EndRound() : StepResult::kMoved;
 }
 
-// Second half: takes the blocks that the others have finished, over this rank's input where that is
-// in place: the owner of a share has read this rank's part of it when it says it is finished.
-StepResult CollectiveOp::Share() {
-  const int n = comm().nranks(), rank = comm().rank();
-  while (peer_ != rank) {
-    uint64_t begin, end;
-    ShareOf(peer_, &begin, &end);
-    if (begin + position_ < end) {
-      const uint64_t progress = comm().block(peer_).progress.load(std::memory_order_acquire);
-      if (progress < ProgressWord(blocks_ + 1)) return StepResult::kWaiting;
-      const uint64_t start = begin + position_;
-      const uint64_t block = std::min(end - start, BlockElements(spec_.element_bytes));
-      const uint64_t bytes = block * spec_.element_bytes;
-      const uint64_t skip = start * spec_.element_bytes;
-      const uint64_t base = comm().scratch.heads[peer_].recv_offset;
-      const PeerArena* arena = comm().arena(peer_);
-      const unsigned char* source =
-          arena == nullptr || base > UINT64_MAX - skip ? nullptr : arena->At(base + skip, bytes);
-      if (source == nullptr) return BadSource(peer_);
-      std::memcpy(spec_.recv + skip, source, bytes);
-      comm().stats.bytes_moved.fetch_add(bytes, std::memory_order_relaxed);
-      position_ += block;
-      ++blocks_;
-      return StepResult::kMoved;
-    }
-    peer_ = (peer_ + 1) % n;
-    position_ = 0;
-    blocks_ = 0;
-  }
-  return EndRound();
+// Of the result of `peer` in a large all_reduce; NULL if it named memory outside its device.
+unsigned char* CollectiveOp::Result(int peer, uint64_t skip_bytes, uint64_t size_bytes) const {
+  const PeerArena* arena = comm().arena(peer);
+  const uint64_t base = comm().scratch.heads[peer].recv_offset;
+  if (arena == nullptr || base > UINT64_MAX - skip_bytes) return nullptr;
+  return arena->At(base + skip_bytes, size_bytes);
 }
 
 }  // namespace occl

@@ -21,13 +21,26 @@ void CollectiveOp::Describe(occlOpRecord_t* record) const {
 }
 
 void CollectiveOp::DoFinish(bool success) {
-  if (!success) return;
+  if (!success) {
+    if (phase_ > Phase::kPlace) LeaveRound();
+    return;
+  }
   auto& algorithm = path_ == DataPath::kDirect                         ? comm().stats.direct
                     : window_start_ == 0 || path_ == DataPath::kInline ? comm().stats.oneshot
                                                                        : comm().stats.staged;
   algorithm.fetch_add(1, std::memory_order_relaxed);
   comm().PassTurn();
   comm().bells.RingOwn();
+}
+
+// The operation has failed in the middle of a round. It is the last collective that has begun, and
+// no other begins.
+void CollectiveOp::LeaveRound() {
+  comm().block(comm().rank()).quit.store(1, std::memory_order_release);
+  if (large_all_reduce() && comm().nranks() > 1) {
+    comm().quarantine.Take(comm().DevicePointer(spec_.recv), round_);
+  }
+  comm().bells.RingAll();
 }
 
 StepResult CollectiveOp::Step() {
@@ -49,9 +62,7 @@ StepResult CollectiveOp::Step() {
     case Phase::kMove:
       result = Move();
       if (result != StepResult::kMoved || phase_ == Phase::kMove) return result;
-      return phase_ == Phase::kShare ? Share() : AwaitReaders();
-    case Phase::kShare:
-      return Share();
+      return AwaitReaders();
     case Phase::kReaders:
       return AwaitReaders();
   }
@@ -78,12 +89,14 @@ StepResult CollectiveOp::WaitForPlace() {
 
 DataPath CollectiveOp::ChoosePath() const {
   AlgorithmQuery query;
-  query.nranks = comm().nranks();
-  query.direct = comm().direct();
+  query.choice.reduces_to_all = spec_.kind == OpKind::kAllReduce;
+  query.choice.nranks = comm().nranks();
+  query.choice.crowded = comm().crowded();
+  query.choice.mapped = comm().direct();
+  query.choice.bytes =
+      spec_.count * spec_.element_bytes * (spec_.part_per_rank ? comm().nranks() : 1);
   query.has_factor = spec_.op >= occlNumOps;
   query.uneven = spec_.uneven;
-  query.contribution_bytes =
-      spec_.count * spec_.element_bytes * (spec_.part_per_rank ? comm().nranks() : 1);
   return ChooseDataPath(query);
 }
 
@@ -216,8 +229,6 @@ bool CollectiveOp::WaitsFor(int rank) const {
     case Phase::kAgree:
       return spec_.Exchanges(comm().rank(), rank) &&
              comm().segment().round(rank, round_).round.load(std::memory_order_acquire) != round_;
-    case Phase::kShare:
-      return rank == peer_;
     case Phase::kReaders:
       return path_ == DataPath::kDirect && spec_.Reads(rank, comm().rank()) &&
              block.done.load(std::memory_order_acquire) < round_;

@@ -5,8 +5,9 @@
 // moves the data, and stores the round's number in `done`: it then reads nothing of that round any
 // more. Peers' `done` frees places of the rings, and ends an operation whose buffers peers read.
 //
-// A large all_reduce (kDirect) has a second half: each rank first reduces its share of the elements
-// and then takes the others' shares from their result, block by block as `progress` allows.
+// In a large all_reduce (kDirect) each rank reduces its share of the elements and writes it into
+// all ranks' results: a share has one reader and writer, so the results may lie over the inputs. A
+// rank that fails meanwhile puts its result into quarantine (core/quarantine.h).
 #ifndef OCCL_CORE_COLLECTIVE_OP_H_
 #define OCCL_CORE_COLLECTIVE_OP_H_
 
@@ -23,7 +24,7 @@ class CollectiveOp final : public CommOp {
   CollectiveOp(Ref<Comm> comm, CollectiveSpec spec);
 
  private:
-  enum class Phase : uint8_t { kTurn, kPlace, kAgree, kMove, kShare, kReaders };
+  enum class Phase : uint8_t { kTurn, kPlace, kAgree, kMove, kReaders };
 
   StepResult Step() override;
   void DoIssue() override { sequence_ = comm().NextCollective(); }
@@ -35,13 +36,13 @@ class CollectiveOp final : public CommOp {
   StepResult WaitForPlace();
   StepResult Agree();
   StepResult Move();
-  StepResult Share();  // second half of a large all_reduce
   StepResult AwaitReaders();
   StepResult EndRound();
 
   bool large_all_reduce() const {
     return spec_.kind == OpKind::kAllReduce && path_ == DataPath::kDirect;
   }
+  void LeaveRound();
   DataPath ChoosePath() const;
   void Post();
   void FillWindow(unsigned char* slot);
@@ -55,10 +56,7 @@ class CollectiveOp final : public CommOp {
   StepResult ReduceBlock();
   StepResult ReduceShareBlock();
   StepResult BadSource(int peer);
-
-  // The elements [begin, end) of a large all_reduce that `rank` reduces.
-  void ShareOf(int rank, uint64_t* begin, uint64_t* end) const;
-  uint64_t ProgressWord(uint64_t blocks) const { return (round_ << 24) + blocks; }
+  unsigned char* Result(int peer, uint64_t skip_bytes, uint64_t size_bytes) const;
 
   const CollectiveSpec spec_;
   uint64_t sequence_ = 0;
@@ -71,7 +69,6 @@ class CollectiveOp final : public CommOp {
   uint64_t window_start_ = 0;  // elements of each part that earlier rounds have moved
   uint64_t window_count_ = 0;  // elements of each part in this round
   uint64_t position_ = 0;      // elements moved of the part in hand
-  uint64_t blocks_ = 0;        // large all_reduce: blocks taken from peer_
 };
 
 }  // namespace occl

@@ -67,6 +67,7 @@ Comm::Comm(const CommSettings& settings, Gathering* gathering,
       bells(gathering->segment.get(), settings.rank),
       history(gathering->segment.get(), settings.rank),
       peers(gathering),
+      quarantine(gathering->segment.get(), settings.rank, &bells, &peers),
       matcher(gathering->segment.get(), settings.rank),
       settings_(settings),
       segment_(gathering->segment),
@@ -189,7 +190,15 @@ void Comm::Close() {
                             std::memory_order_release);
   bells.RingAll();
   // What still runs on a stream holds the communicator until it has noticed.
-  WaitIdle(Deadline::After(kDrain_ms));
+  const Deadline deadline = Deadline::After(kDrain_ms);
+  if (WaitIdle(deadline)) block(rank()).quit.store(1, std::memory_order_release);
+  bells.RingAll();
+  const size_t held = quarantine.Drain(deadline);
+  if (held != 0) {
+    OCCL_LOG(kWarn, kLogColl,
+             "%s: %zu buffer(s) are not given back to the device: a peer may still write them",
+             name(), held);
+  }
 }
 
 }  // namespace occl

@@ -17,6 +17,7 @@
 #include "occl/core/match.h"
 #include "occl/core/op.h"
 #include "occl/core/peers.h"
+#include "occl/core/quarantine.h"
 #include "occl/transport/control_segment.h"
 #include "occl/transport/direct/peer_arena.h"
 
@@ -74,6 +75,10 @@ class Comm final : public RefCounted {
     return static_cast<uint64_t>(kernel_pointer - arena_.base);
   }
 
+  void* DevicePointer(const unsigned char* kernel_pointer) const {
+    return const_cast<unsigned char*>(arena_.device_base) + OffsetOf(kernel_pointer);
+  }
+
   // ---- failure. Fast: one load each.
   bool good() const {
     return segment_->header().error.load(std::memory_order_acquire) == 0 &&
@@ -108,6 +113,7 @@ class Comm final : public RefCounted {
   Bells bells;
   History history;
   Peers peers;
+  Quarantine quarantine;
   MessageMatcher matcher;
   Factors factors;
 

@@ -12,19 +12,18 @@ constexpr const char* kNames[] = {"oneshot", "direct", "staged"};
 // where ranks share cores, each signal is a context switch and its range grows.
 struct Row {
   bool reduces_to_all;
-  bool oversubscribed;
+  bool crowded;
   int max_ranks;
   uint64_t bytes;
 };
 constexpr Row kOneshotUpTo[] = {
-    {true, false, 4, 8 * 1024},  {true, false, 512, 4 * 1024},  {true, true, 4, 16 * 1024},
-    {true, true, 512, 8 * 1024}, {false, false, 512, 4 * 1024}, {false, true, 512, 8 * 1024},
+    {true, false, 512, 2 * 1024},  {true, true, 4, 16 * 1024},   {true, true, 512, 8 * 1024},
+    {false, false, 512, 4 * 1024}, {false, true, 512, 8 * 1024},
 };
 
 uint64_t OneshotLimit(const Query& query) {
-  const bool oversubscribed = query.nranks > query.cores;
   for (const Row& row : kOneshotUpTo) {
-    if (row.reduces_to_all == query.reduces_to_all && row.oversubscribed == oversubscribed &&
+    if (row.reduces_to_all == query.reduces_to_all && row.crowded == query.crowded &&
         query.nranks <= row.max_ranks) {
       return row.bytes;
     }

@@ -17,10 +17,10 @@ bool ParseAlgorithm(const char* text, Algorithm* algorithm);
 const char* AlgorithmName(Algorithm algorithm);
 
 struct Query {
-  bool reduces_to_all = false;  // all_reduce: direct takes two passes
+  bool reduces_to_all = false;  // all_reduce
   int nranks = 1;
-  int cores = 1;
-  uint64_t bytes = 0;  // the largest contribution of any rank
+  bool crowded = false;  // more ranks than cores
+  uint64_t bytes = 0;    // the largest contribution of any rank
   uint64_t slot_bytes = 0;
   bool mapped = false;                // every rank can read every other rank's buffers
   const Algorithm* forced = nullptr;  // taken where it fits

@@ -1,9 +1,7 @@
 // Exhaustive: 1..17 ranks, counts around every boundary, all element sizes.
-#include <random>
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "occl/schedule/all_reduce_schedule.h"
 #include "occl/schedule/choice.h"
 #include "occl/schedule/partition.h"
 
@@ -115,117 +113,6 @@ TEST(PartitionTest, WindowsFitTheirSlot) {
   }
 }
 
-// All ranks of an all_reduce, run one step at a time in an order chosen by the test.
-class Simulation {
- public:
-  Simulation(int nranks, uint32_t element_bytes, uint64_t count)
-      : nranks_(nranks), count_(count), published_(static_cast<size_t>(nranks)) {
-    for (int rank = 0; rank < nranks; ++rank) {
-      schedules_.emplace_back(count, element_bytes, nranks, rank);
-      // Where the next range of each owner must begin, as seen by this rank.
-      expected_.emplace_back();
-      for (int owner = 0; owner < nranks; ++owner) {
-        shares_.push_back(ShareOf(count, element_bytes, nranks, owner));
-        expected_.back().push_back(shares_[static_cast<size_t>(owner)].begin);
-      }
-    }
-  }
-
-  // False if the rank can do nothing now.
-  bool Step(int rank) {
-    const size_t r = static_cast<size_t>(rank);
-    const int asks = schedules_[r].AsksFor();
-    const uint64_t known = asks < 0 ? 0 : published_[static_cast<size_t>(asks)];
-    const AllReduceStep step = schedules_[r].Next(known);
-    if (step.kind == AllReduceStep::Kind::kDone) return false;
-    if (step.kind == AllReduceStep::Kind::kWait) {
-      EXPECT_EQ(step.peer, asks);
-      EXPECT_GE(step.block, known);
-      return false;
-    }
-    const bool reduces = step.kind == AllReduceStep::Kind::kReduce;
-    EXPECT_EQ(step.peer == rank, reduces);
-    uint64_t& expected = expected_[r][static_cast<size_t>(step.peer)];
-    EXPECT_EQ(step.range.begin, expected);
-    EXPECT_GT(step.range.count, 0u);
-    expected = step.range.end();
-    if (reduces) {
-      EXPECT_EQ(step.block, published_[r]);
-      published_[r] = step.block + 1;
-    } else {
-      EXPECT_LT(step.block, published_[static_cast<size_t>(step.peer)]);
-      // What is taken has been reduced.
-      EXPECT_LE(step.range.end(),
-                expected_[static_cast<size_t>(step.peer)][static_cast<size_t>(step.peer)]);
-    }
-    return true;
-  }
-
-  void ExpectComplete() {
-    for (size_t rank = 0; rank < static_cast<size_t>(nranks_); ++rank) {
-      const int asks = schedules_[rank].AsksFor();
-      ASSERT_EQ(asks, -1);
-      ASSERT_EQ(schedules_[rank].Next(0).kind, AllReduceStep::Kind::kDone);
-      for (size_t owner = 0; owner < static_cast<size_t>(nranks_); ++owner) {
-        ASSERT_EQ(expected_[rank][owner], shares_[owner].end());
-      }
-    }
-  }
-
- private:
-  int nranks_;
-  uint64_t count_;
-  std::vector<AllReduceSchedule> schedules_;
-  std::vector<uint64_t> published_;
-  std::vector<Range> shares_;
-  std::vector<std::vector<uint64_t>> expected_;
-};
-
-TEST(AllReduceScheduleTest, ReducesEachElementOnceAndBringsItToEveryRankInAnyOrder) {
-  ForAll([](int nranks, uint32_t element_bytes, uint64_t count) {
-    constexpr uint64_t kSeed = 4242;
-    std::mt19937_64 rng(kSeed + count);
-    Simulation simulation(nranks, element_bytes, count);
-    // Bursts, so that ranks run far ahead of each other; until nobody can move.
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (int i = 0; i < nranks; ++i) {
-        const int rank = static_cast<int>(rng() % static_cast<uint64_t>(nranks));
-        for (uint64_t burst = rng() % 8; burst > 0 && simulation.Step(rank); --burst) moved = true;
-      }
-      for (int rank = 0; rank < nranks && !moved; ++rank) moved = simulation.Step(rank);
-    }
-    simulation.ExpectComplete();
-  });
-}
-
-TEST(AllReduceScheduleTest, CompletesWhenOneRankAfterTheOtherRunsAsFarAsItCan) {
-  ForAll([](int nranks, uint32_t element_bytes, uint64_t count) {
-    Simulation simulation(nranks, element_bytes, count);
-    for (int round = 0; round < 2; ++round) {
-      for (int rank = nranks - 1; rank >= 0; --rank) {
-        while (simulation.Step(rank)) {
-        }
-      }
-    }
-    simulation.ExpectComplete();
-  });
-}
-
-TEST(AllReduceScheduleTest, TakesBlocksWhileTheyAreFreshWhenRanksKeepPace) {
-  const uint64_t count = 64 * BlockElements(4, 2);
-  AllReduceSchedule schedule(count, 4, 2, 0);
-  uint64_t reduced = 0, taken = 0;
-  for (AllReduceStep step = schedule.Next(0); step.kind != AllReduceStep::Kind::kDone;
-       step = schedule.Next(reduced)) {
-    if (step.kind == AllReduceStep::Kind::kReduce) ++reduced;
-    if (step.kind == AllReduceStep::Kind::kTake) ++taken;
-    EXPECT_LE(reduced - taken, 1u);
-  }
-  EXPECT_EQ(reduced, 32u);
-  EXPECT_EQ(taken, 32u);
-}
-
 TEST(ChoiceTest, ParsesTheNamesAndNothingElse) {
   for (Algorithm algorithm : {Algorithm::kOneshot, Algorithm::kDirect, Algorithm::kStaged}) {
     Algorithm parsed = Algorithm::kOneshot;
@@ -247,7 +134,7 @@ TEST(ChoiceTest, NeverChoosesWhatDoesNotFit) {
       for (bool mapped : {false, true}) {
         for (int force = -1; force < 3; ++force) {
           for (bool reduces_to_all : {false, true}) {
-            Query query = {reduces_to_all, nranks, 2, bytes, 65536, mapped, nullptr};
+            Query query = {reduces_to_all, nranks, nranks > 2, bytes, 65536, mapped, nullptr};
             if (force >= 0) query.forced = &all[force];
             const Algorithm choice = Choose(query);
             EXPECT_TRUE(choice != Algorithm::kDirect || mapped);
@@ -262,16 +149,16 @@ TEST(ChoiceTest, NeverChoosesWhatDoesNotFit) {
 TEST(ChoiceTest, TakesTheForcedOneWhereItFits) {
   const Algorithm direct = Algorithm::kDirect, staged = Algorithm::kStaged;
   const Algorithm oneshot = Algorithm::kOneshot;
-  EXPECT_EQ(Choose({true, 2, 2, 8, 65536, true, &direct}), Algorithm::kDirect);
-  EXPECT_EQ(Choose({true, 2, 2, 8, 65536, true, &staged}), Algorithm::kStaged);
-  EXPECT_EQ(Choose({true, 2, 2, 60000, 65536, true, &oneshot}), Algorithm::kOneshot);
-  EXPECT_EQ(Choose({true, 2, 2, 1 << 20, 65536, true, &oneshot}), Algorithm::kDirect);
+  EXPECT_EQ(Choose({true, 2, false, 8, 65536, true, &direct}), Algorithm::kDirect);
+  EXPECT_EQ(Choose({true, 2, false, 8, 65536, true, &staged}), Algorithm::kStaged);
+  EXPECT_EQ(Choose({true, 2, false, 60000, 65536, true, &oneshot}), Algorithm::kOneshot);
+  EXPECT_EQ(Choose({true, 2, false, 1 << 20, 65536, true, &oneshot}), Algorithm::kDirect);
 }
 
 TEST(ChoiceTest, SmallGoesOneshotAndLargeGoesDirect) {
-  EXPECT_EQ(Choose({true, 2, 2, 8, 65536, true, nullptr}), Algorithm::kOneshot);
-  EXPECT_EQ(Choose({true, 2, 2, 1 << 20, 65536, true, nullptr}), Algorithm::kDirect);
-  EXPECT_EQ(Choose({true, 2, 2, 1 << 20, 65536, false, nullptr}), Algorithm::kStaged);
+  EXPECT_EQ(Choose({true, 2, false, 8, 65536, true, nullptr}), Algorithm::kOneshot);
+  EXPECT_EQ(Choose({true, 2, false, 1 << 20, 65536, true, nullptr}), Algorithm::kDirect);
+  EXPECT_EQ(Choose({true, 2, false, 1 << 20, 65536, false, nullptr}), Algorithm::kStaged);
 }
 
 }  // namespace

@@ -122,10 +122,9 @@ struct HistoryPlace {
 };
 
 struct alignas(4096) RankBlock {
-  alignas(64) std::atomic<uint32_t> state;     // RankState
-  alignas(64) std::atomic<uint64_t> done;      // rounds up to this one: nothing is read any more
-  alignas(64) std::atomic<uint64_t> progress;  // steps of the running round, see Progress()
-  alignas(64) std::atomic<uint64_t> quit;      // 1: this rank touches no peer's memory any more
+  alignas(64) std::atomic<uint32_t> state;  // RankState
+  alignas(64) std::atomic<uint64_t> done;   // rounds up to this one: nothing is read any more
+  alignas(64) std::atomic<uint64_t> quit;   // 1: it writes no peer's memory any more
   Doorbell bell;
   RoundEntry rounds[kRoundPlaces];
   ErrorSlot error;
