@@ -62,6 +62,8 @@ def pybind_extension(name, out, deps, libs = {}, visibility = None, **kwargs):
         name = name,
         shared_lib_name = out,
         additional_linker_inputs = [script] + linked,
+        # --start-lib is gold's.
+        features = ["-supports_start_end_lib"],
         user_link_flags = [
             "-Wl,--version-script=$(location %s)" % script,
             # gold, Bazel's default, leaves weak symbols in the dynamic table.
