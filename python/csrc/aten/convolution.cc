@@ -1,4 +1,5 @@
 // Convolutions: the CPU chooses its algorithm, as it does for its own tensors.
+#include <ATen/core/Tensor.h>
 #include <ATen/ops/_convolution_ops.h>
 #include <ATen/ops/convolution_backward_ops.h>
 #include <ATen/ops/convolution_backward_overrideable_ops.h>

@@ -1,4 +1,5 @@
 // _foreach_copy_, also between devices and the host: what FSDP gathers and scatters with.
+#include <ATen/core/Tensor.h>
 #include <ATen/ops/_foreach_copy_ops.h>
 #include <torch/library.h>
 
