@@ -6,7 +6,8 @@
  * CONVENTIONS
  *   - Sizes and offsets are bytes, times are milliseconds unless the name ends in _ns.
  *   - Every function returns an orError_t. A failure also sets the calling thread's last error and
- *     a message that says what was expected and what came: orGetLastErrorMessage().
+ *     a message that says what was expected and what came: orGetLastErrorMessage(). orErrorNotReady
+ *     is an answer, not a failure: it leaves both alone, so polling costs nothing.
  *   - Out-parameters are written only on success. A NULL out-parameter is orErrorInvalidValue.
  *   - Every function may be called from any thread. The current device is per thread (default 0).
  *   - "Stream-ordered": the call queues work on a stream and returns; the work runs after all that
@@ -15,13 +16,25 @@
  *     stream: it does not synchronise with the others (CUDA's "per-thread"-like, non-blocking).
  *   - Any function may return orErrorInitializationError (the device cannot be set up, or this is a
  *     forked child of a process that had used it; blame: the caller, or the limits named in the
- *     message) and the error that asynchronous work on that stream left behind (see
- * orLaunchKernel).
+ *     message). Synchronising and querying calls may also return the error that asynchronous work
+ *     left behind (see orLaunchKernel).
+ *   - Names of work have static storage. NULL is allowed; a hold without a name is not reported to
+ *     profilers.
  *
- * ENVIRONMENT (read once, at first use of the device; nothing is set up at load time)
+ * LIFE OF A PROCESS
+ *   - Nothing is set up at load time. A process that forks before its first use of the device may
+ *     use it on both sides; after a use, the child gets orErrorInitializationError from everything
+ *     but the device count, errors and versions.
+ *   - When the process exits (exit handlers), a kernel or host function that is running may go on
+ *     for one second; work that has not begun is dropped and its fn is never called. From then on
+ *     queueing work and waiting for it are orErrorInitializationError; memory can still be freed.
+ *     Whoever needs the results synchronises before.
+ *
+ * ENVIRONMENT (read once, at the first call that needs it)
  *   OPENREG_DEVICE_COUNT    number of devices, 1..64, default 8
- *   OPENREG_DEVICE_MEMORY   bytes (suffix K, M, G) shared by all devices of the process; default
- * the smaller of RAM and the cgroup's memory limit
+ *   OPENREG_DEVICE_MEMORY   bytes (suffix K, M, G or T) shared by all devices of the process;
+ *                           default: the smaller of RAM and the cgroup's memory limit
+ *   A value that is none of these makes every call orErrorInitializationError.
  */
 #ifndef OPENREG_API_OPENREG_H_
 #define OPENREG_API_OPENREG_H_
@@ -69,8 +82,7 @@ typedef enum orError {
 const char* orGetErrorName(orError_t error);
 /* A sentence that explains the code, static storage. Never NULL. */
 const char* orGetErrorString(orError_t error);
-/* The last error of this thread; orGetLastError resets it to orSuccess, orPeekAtLastError does not.
- */
+/* The last error of this thread; orGetLastError resets it, orPeekAtLastError does not. */
 orError_t orGetLastError(void);
 orError_t orPeekAtLastError(void);
 /* What was expected and what came in this thread's last failed call ("" if none). Valid until the
@@ -134,23 +146,27 @@ typedef struct orMemStats {
   int64_t numDeviceAlloc, numDeviceFree; /* segments taken from and given back to the system */
 } orMemStats;
 
-/* Allocates on the current device; *ptr may be used on all its streams at once. size 0 gives a NULL
- * pointer and success. Errors: orErrorMemoryAllocation (the message has the figures). */
+/* Allocates on the current device; *ptr may be used on all streams at once. size 0 gives a NULL
+ * pointer and success. Errors: orErrorMemoryAllocation (beyond the limit, the device's fraction or
+ * what the system has left: the message has the figures), orErrorInvalidValue (more than
+ * PTRDIFF_MAX bytes, e.g. a negative number). */
 orError_t orMalloc(void** ptr, size_t size);
 /* Frees memory of any device. NULL is a no-op. The block is not reused before the work that is
- * queued on the device's streams at this moment has ended; the call does not block. Errors:
+ * queued on the streams of the process at this moment has ended; the call does not block. Errors:
  * orErrorInvalidDevicePointer (foreign pointer, inside of a block, or freed twice). */
 orError_t orFree(void* ptr);
 
-/* The caching, stream-ordered allocator (the place of torch's CUDACachingAllocator): memory for
- * `stream`, reused by later allocations on that stream at once after orFreeAsync, on others when
- * `stream` has passed the point of the free. No global lock in the common case. */
+/* The caching, stream-ordered allocator (the place of torch's CUDACachingAllocator): memory of the
+ * stream's device for `stream`, reused by later allocations on that stream at once after
+ * orFreeAsync, on others when `stream` has passed the point of the free. Takes no lock that threads
+ * share in the common case. Errors as orMalloc, and orErrorInvalidResourceHandle. */
 orError_t orMallocAsync(void** ptr, size_t size, orStream_t stream);
 /* The stream given at allocation, and those of orMemRecordStream, have to pass the work queued on
- * them at this moment before the block is used by another stream. Does not block. Errors as orFree.
- */
+ * them at this moment before the block is used by another stream. Does not block. Memory from
+ * orMalloc belongs to no stream: for it this is orFree. Errors as orFree. */
 orError_t orFreeAsync(void* ptr);
-/* Notes that the block containing `ptr` is also used on `stream` (Tensor.record_stream). */
+/* Notes that the block containing `ptr` is also used on `stream` (Tensor.record_stream), which may
+ * be of another device. Errors: orErrorInvalidDevicePointer. */
 orError_t orMemRecordStream(void* ptr, orStream_t stream);
 /* Holds the block containing `ptr`: after a free it is not reused until each retain has been
  * released. Used for imports by peers and for buffers that a peer may still touch after an abort.
@@ -158,7 +174,8 @@ orError_t orMemRecordStream(void* ptr, orStream_t stream);
 orError_t orMemRetain(void* ptr);
 orError_t orMemRelease(void* ptr);
 
-/* Gives cached memory of the device that nobody uses back to the system (page by page). */
+/* Gives cached memory of the device that nobody uses back to the system. Memory that was freed on a
+ * stream which has not passed the free yet stays. */
 orError_t orMemEmptyCache(int device);
 /* free = what orMalloc could still give to this process (its limit, less what is reserved, with
  * cached blocks counted as free), total = the limit. Current device. */
@@ -173,9 +190,12 @@ orError_t orMemGetFraction(int device, double* fraction);
 
 /* Pinned host memory: readable and writable by the host and by asynchronous copies. */
 orError_t orHostAlloc(void** ptr, size_t size);
+/* The memory goes when the work that is queued on the streams of the process at this moment has
+ * ended (copies may be under way); the call does not block. NULL is a no-op. Errors:
+ * orErrorInvalidValue (not from orHostAlloc, or freed twice). */
 orError_t orHostFree(void* ptr);
-/* Makes existing host memory count as pinned. Errors: orErrorInvalidValue (overlap with a
- * registered range). */
+/* Makes existing host memory count as pinned. The caller keeps it until copies have ended. Errors:
+ * orErrorInvalidValue (overlap with a pinned range, device memory). */
 orError_t orHostRegister(void* ptr, size_t size);
 orError_t orHostUnregister(void* ptr);
 
@@ -222,10 +242,12 @@ typedef enum orMemcpyKind {
 
 /* Blocks: runs in order on the current device's default stream and waits for it. dst and src may be
  * of two devices; they must not overlap. Errors: orErrorInvalidValue (kind does not fit the
- * pointers), orErrorInvalidDevicePointer (range leaves its allocation). */
+ * pointers), orErrorInvalidDevicePointer (range leaves its allocation), and the error that earlier
+ * work left on the stream (the copy is done all the same). */
 orError_t orMemcpy(void* dst, const void* src, size_t count, orMemcpyKind kind);
 /* Stream-ordered. With pageable host memory on either side the call returns after that memory has
- * been read or written, as CUDA's does; with pinned memory it does not block. */
+ * been read or written, as CUDA's does; with pinned memory it does not block. A copy of up to 64
+ * KB, and one between devices, on an empty stream is done before the call returns. */
 orError_t orMemcpyAsync(void* dst, const void* src, size_t count, orMemcpyKind kind,
                         orStream_t stream);
 orError_t orMemset(void* ptr, int value, size_t count);
@@ -236,11 +258,13 @@ orError_t orMemsetAsync(void* ptr, int value, size_t count, orStream_t stream);
  * In order; one worker thread per stream, started when work is first queued.
  */
 
-/* Priorities as CUDA's: lower numbers run first; clamped to the device's range. */
+/* Priorities as CUDA's: lower numbers run first; clamped to the device's range. They are a hint to
+ * the system's scheduler, which takes it from privileged processes only. */
 orError_t orStreamCreate(orStream_t* stream);
 orError_t orStreamCreateWithPriority(orStream_t* stream, int priority);
 /* Does not block: queued work still runs, then the stream's resources go. Using the handle
- * afterwards is orErrorInvalidResourceHandle. The default streams cannot be destroyed. */
+ * afterwards is orErrorInvalidResourceHandle. The default streams cannot be destroyed:
+ * orErrorInvalidValue. */
 orError_t orStreamDestroy(orStream_t stream);
 orError_t orDeviceGetDefaultStream(orStream_t* stream, int device);
 orError_t orStreamGetDevice(orStream_t stream, int* device);
@@ -261,8 +285,10 @@ orError_t orStreamSynchronizeTimeout(orStream_t stream, int64_t timeout_ms);
  * device, and may be destroyed right after. */
 orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event);
 
-/* A kernel returns orSuccess or the error to leave on its stream. It may use device memory through
- * the kernel range and must not call functions that block on its own stream. */
+/* A kernel returns orSuccess or the error to leave on its stream; a C++ exception that leaves it
+ * counts as orErrorLaunchFailure. It may use device memory through the kernel range, and launch on
+ * its own stream (which runs the new kernel at once, inside of it). Functions that would wait for
+ * its own stream are orErrorNotPermitted. */
 typedef orError_t (*orKernelFn)(void* arg);
 typedef void (*orHostFn)(void* arg);
 
@@ -291,23 +317,25 @@ orError_t orStreamTryAcquire(orStream_t stream, const char* name);
  * this thread). */
 orError_t orStreamRelease(orStream_t stream);
 /* Ends the hold and lets the stream's worker go on with fn(arg) first, before anything that was
- * queued meanwhile: the rest of an operation that its caller has begun. */
+ * queued meanwhile: the rest of an operation that its caller has begun. Inside an outer hold, the
+ * rest runs when the outermost one ends. If no worker can be started the error says so and the hold
+ * goes on. */
 orError_t orStreamReleaseTo(orStream_t stream, const char* name, orKernelFn fn, void* arg);
 
 /* ------------------------------------------------------------------------------------ events */
 
 #define orEventDefault 0x0u
-#define orEventBlockingSync 0x1u  /* synchronise sleeps instead of spinning first */
+#define orEventBlockingSync 0x1u  /* accepted; synchronising always sleeps after microseconds */
 #define orEventDisableTiming 0x2u /* elapsed time is then an error */
-#define orEventInterprocess 0x4u  /* may be exported; implies orEventDisableTiming to be given too \
-                                   */
+#define orEventInterprocess 0x4u  /* may be exported; needs orEventDisableTiming too */
 
 orError_t orEventCreate(orEvent_t* event);
 /* On the current device. Errors: orErrorInvalidValue (unknown flags, Interprocess with timing). */
 orError_t orEventCreateWithFlags(orEvent_t* event, unsigned flags);
 orError_t orEventDestroy(orEvent_t event);
-/* Captures the work queued on `stream` now. Errors: orErrorInvalidResourceHandle (event and stream
- * of different devices, or destroyed). */
+/* Captures the work queued on `stream` now. On an empty stream the record is complete at once.
+ * Errors: orErrorInvalidResourceHandle (event and stream of different devices, or destroyed),
+ * orErrorNotSupported (an event opened from a peer's handle: only its owner records it). */
 orError_t orEventRecord(orEvent_t event, orStream_t stream);
 /* orSuccess: the last record is complete, or there was none. orErrorNotReady otherwise. */
 orError_t orEventQuery(orEvent_t event);
@@ -321,8 +349,13 @@ orError_t orEventGetDevice(orEvent_t event, int* device);
  *
  * Handles are plain bytes and may travel by any channel; they are checked on arrival, and only
  * processes of the same user can open them. While an import is open, the owner keeps the block: it
- * is not reused, even when the owner frees it. The import ends by the close, or by the importer's
+ * is not reused, even when the owner frees it. The import ends by the close (when the work that is
+ * queued then on the importer's streams has ended; the call does not block), or by the importer's
  * death. A dead owner's memory stays readable by those who have it open.
+ *
+ * Processes find each other by an abstract Unix socket, so they have to share a network namespace.
+ * Opening blocks until the owner's runtime has answered; without a timeout of its own, at most 30
+ * seconds (orErrorTimeout).
  */
 
 #define OR_IPC_HANDLE_SIZE 64
@@ -343,12 +376,16 @@ orError_t orIpcGetMemHandle(orIpcMemHandle_t* handle, void* ptr);
  * orErrorInvalidValue (not a handle), orErrorInvalidResourceHandle (the memory is gone),
  * orErrorPeerDead, orErrorMapBufferObject, orErrorNotPermitted (another user). */
 orError_t orIpcOpenMemHandle(void** ptr, const orIpcMemHandle_t* handle);
+/* As often as it was opened. Errors: orErrorInvalidValue (not open). */
 orError_t orIpcCloseMemHandle(void* ptr);
-/* Frees what peers no longer use (torch's ipc_collect). */
+/* Frees what streams and peers no longer use (torch's ipc_collect). */
 orError_t orIpcCollect(void);
 
 /* Only for events made with orEventInterprocess. */
 orError_t orIpcGetEventHandle(orIpcEventHandle_t* handle, orEvent_t event);
+/* The event can be queried, waited for and destroyed here, not recorded. If its owner dies before
+ * the record has completed, waits end with orErrorPeerDead (on a stream: left there). Errors as
+ * orIpcOpenMemHandle, and orErrorNotSupported (an event of this process). */
 orError_t orIpcOpenEventHandle(orEvent_t* event, const orIpcEventHandle_t* handle);
 
 /* A whole device of a peer (its arena) at once: the peer's tensors are then (arena, offset), with
@@ -386,7 +423,10 @@ typedef struct orActivity {
 /* Called for each piece of work that ends, on the thread that ran it; must be fast and must not
  * call back into the runtime. NULL switches off (the default: then it costs one relaxed load). */
 typedef void (*orActivityCallback)(const orActivity* activity, void* context);
+/* After return no call of the previous callback is running. */
 orError_t orProfilerSetCallback(orActivityCallback callback, void* context);
+/* Hands a library's own activity (orActivityMarker) to the callback, if there is one. */
+orError_t orProfilerReport(const orActivity* activity);
 
 #ifdef __cplusplus
 } /* extern "C" */

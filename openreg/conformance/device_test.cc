@@ -134,18 +134,25 @@ TEST(Profiler, ReportsKernelsCopiesAndHolds) {
   ASSERT_TRUE(Drains(stream));
   OR_ASSERT_OK(orStreamAcquire(stream, "hold", kDeadlineMs));
   OR_ASSERT_OK(orStreamRelease(stream));
+  orActivity marker{orActivityMarker, "all_reduce", 0, 0, 5, 6, 7};
+  OR_ASSERT_OK(orStreamGetId(stream, &marker.streamId));
+  OR_ASSERT_OK(orProfilerReport(&marker));
   OR_ASSERT_OK(orProfilerSetCallback(nullptr, nullptr));
+  OR_EXPECT_OK(orProfilerReport(&marker));
+  OR_EXPECT_ERROR(orErrorInvalidValue, orProfilerReport(nullptr));
   OR_ASSERT_OK(orLaunchKernel("unseen", nothing.Run, &nothing, stream));
   OR_ASSERT_OK(orFreeAsync(memory));
 
   uint64_t id = 0;
   OR_ASSERT_OK(orStreamGetId(stream, &id));
-  ASSERT_EQ(seen.activities.size(), 4u);
+  ASSERT_EQ(seen.activities.size(), 5u);
   EXPECT_STREQ(seen.activities[0].name, "inline kernel");
   EXPECT_STREQ(seen.activities[1].name, "queued kernel");
   EXPECT_EQ(seen.activities[2].kind, orActivityMemset);
   EXPECT_EQ(seen.activities[2].bytes, 4096u);
   EXPECT_STREQ(seen.activities[3].name, "hold");
+  EXPECT_STREQ(seen.activities[4].name, "all_reduce");
+  EXPECT_EQ(seen.activities[4].bytes, 7u);
   for (const orActivity& activity : seen.activities) {
     EXPECT_EQ(activity.streamId, id);
     EXPECT_EQ(activity.device, 0);

@@ -115,4 +115,12 @@ orError_t orProfilerSetCallback(orActivityCallback callback, void* context) {
   });
 }
 
+orError_t orProfilerReport(const orActivity* activity) {
+  return openreg::Enter([&](Runtime& runtime) -> Status {
+    if (activity == nullptr) return openreg::InvalidValue("the activity is NULL");
+    if (runtime.activity().enabled()) runtime.activity().Report(*activity);
+    return Status();
+  });
+}
+
 }  // extern "C"

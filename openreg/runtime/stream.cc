@@ -11,16 +11,11 @@ namespace openreg {
 namespace {
 
 constexpr int kKeptEntries = 256;
-constexpr int64_t kStopCheckMs = 50;
 
 // A number that no other thread has now.
 uintptr_t MyToken() {
   thread_local char token;
   return reinterpret_cast<uintptr_t>(&token);
-}
-
-Status ShuttingDown() {
-  return Status(orErrorInitializationError, "the process is exiting: streams run no more work");
 }
 
 }  // namespace
@@ -243,7 +238,7 @@ void Stream::FreeEntry(Entry* entry) {
 }
 
 Status Stream::EnsureWorkerLocked() {
-  if (group_->stopping()) return ShuttingDown();
+  if (group_->stopping()) return WorkerGroup::Stopped();
   if (worker_started_) return Status();
   OPENREG_RETURN_IF_ERROR(group_->StartWorker(this, &worker_));
   worker_started_ = true;
@@ -285,7 +280,7 @@ Status Stream::Acquire(const char* name, Deadline deadline) {
       entry->cancelled = true;
     }
   }
-  if (!turn) return group_->stopping() ? ShuttingDown() : HoldTimedOut(name);
+  if (!turn) return group_->stopping() ? WorkerGroup::Stopped() : HoldTimedOut(name);
   BeginHold(sequence, name);
   hold_name_ = name;
   hold_start_ns_ = name != nullptr && activity_->enabled() ? NowNs() : 0;
@@ -345,70 +340,6 @@ void Stream::UnblockRest(uint64_t sequence) {
     entry->blocked = false;
   }
   SignalWorker();
-}
-
-// ---------------------------------------------------------------------------- waiting
-
-bool Stream::WaitQuietly(uint64_t sequence, Deadline deadline) const {
-  if (Passed(sequence)) return true;
-  int64_t spin_ns = group_->SpinNs();
-  if (spin_ns > 0) {
-    int64_t until_ns = NowNs() + spin_ns;
-    do {
-      for (int i = 0; i < 8; ++i) CpuRelax();
-      if (Passed(sequence)) return true;
-    } while (NowNs() < until_ns);
-  }
-  waiters_.fetch_add(1, std::memory_order_seq_cst);
-  bool passed = false;
-  while (true) {
-    uint64_t done = completed_.load(std::memory_order_seq_cst);
-    passed = done >= sequence;
-    if (passed || deadline.Passed() || group_->stopping()) break;
-    FutexWait(LowWord(completed_), static_cast<uint32_t>(done), deadline.Slice(kStopCheckMs));
-  }
-  waiters_.fetch_sub(1, std::memory_order_relaxed);
-  return passed;
-}
-
-Status Stream::WaitFor(uint64_t sequence, Deadline deadline, const char* what) {
-  if (Passed(sequence)) return Status();
-  if (HeldByMe() && sequence >= hold_sequence_) {
-    return Status(orErrorNotPermitted,
-                  Format("%s: the calling thread runs or holds %s and would wait for itself", what,
-                         Describe().c_str()));
-  }
-  if (WaitQuietly(sequence, deadline)) return Status();
-  if (group_->stopping()) return ShuttingDown();
-  return Status(orErrorTimeout, Format("%s: deadline passed, %s", what, Describe().c_str()));
-}
-
-Status Stream::TakeError() {
-  if (!has_error_.load(std::memory_order_acquire)) return Status();
-  std::lock_guard<std::mutex> lock(error_mutex_);
-  if (!has_error_.exchange(false, std::memory_order_relaxed)) return Status();
-  return Status(error_, std::move(error_message_));
-}
-
-void Stream::SetError(orError_t error, std::string message) {
-  std::lock_guard<std::mutex> lock(error_mutex_);
-  if (has_error_.load(std::memory_order_relaxed)) return;  // the first one counts
-  error_ = error;
-  error_message_ = std::move(message);
-  has_error_.store(true, std::memory_order_release);
-}
-
-void Stream::Retire() {
-  {
-    std::lock_guard<FutexLock> guard(queue_lock_);
-    retired_.store(true, std::memory_order_seq_cst);
-    // A worker sees to the end of what is queued or running.
-    bool has_worker = worker_started_ || (!Idle() && EnsureWorkerLocked().ok());
-    if (has_worker) SignalWorker();
-    ended_ = !has_worker;
-    if (has_worker || !Idle()) return;
-  }
-  group_->Recycle(this);
 }
 
 }  // namespace openreg

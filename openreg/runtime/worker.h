@@ -28,6 +28,10 @@ class WorkerGroup {
   // Ends all workers: what runs goes on until `deadline`, what is queued is dropped. Afterwards
   // nothing can be queued. Threads that have not come back are left alone.
   void StopAll(Deadline deadline);
+  // What queueing answers from then on.
+  static Status Stopped() {
+    return Status(orErrorInitializationError, "the process is exiting: streams run no more work");
+  }
   bool stopping() const { return stopping_.load(std::memory_order_acquire); }
 
   // Joins workers whose streams were destroyed.
