@@ -318,8 +318,8 @@ orError_t orStreamTryAcquire(orStream_t stream, const char* name);
 orError_t orStreamRelease(orStream_t stream);
 /* Ends the hold and lets the stream's worker go on with fn(arg) first, before anything that was
  * queued meanwhile: the rest of an operation that its caller has begun. Inside an outer hold, the
- * rest runs when the outermost one ends. If no worker can be started the error says so and the hold
- * goes on. */
+ * rest runs when the outermost one ends. If no worker can be started the error says so, fn is not
+ * called, and the hold has ended all the same. */
 orError_t orStreamReleaseTo(orStream_t stream, const char* name, orKernelFn fn, void* arg);
 
 /* ------------------------------------------------------------------------------------ events */

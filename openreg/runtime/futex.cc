@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -42,6 +43,17 @@ int Deadline::RemainingMs(int cap_ms) const {
 
 Deadline Deadline::Slice(int64_t slice_ms) const {
   return Deadline(std::min(at_ns_, NowNs() + slice_ms * kNsPerMs));
+}
+
+int StartThread(pthread_t* thread, void* (*main)(void*), void* arg) {
+  sigset_t blocked, previous;
+  sigfillset(&blocked);
+  // A thread's own faults: blocking them would only keep handlers from reporting where.
+  for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) sigdelset(&blocked, fault);
+  pthread_sigmask(SIG_SETMASK, &blocked, &previous);  // inherited by the new thread
+  int error = pthread_create(thread, nullptr, main, arg);
+  pthread_sigmask(SIG_SETMASK, &previous, nullptr);
+  return error;
 }
 
 void JoinOrDetach(pthread_t thread, Deadline deadline) {

@@ -39,6 +39,9 @@ class Deadline {
   int64_t at_ns_;
 };
 
+// Starts a thread that gets none of the process's signals (but for its own faults). Returns an
+// errno.
+int StartThread(pthread_t* thread, void* (*main)(void*), void* arg);
 // Joins the thread, or detaches it if it has not ended by the deadline.
 void JoinOrDetach(pthread_t thread, Deadline deadline);
 

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -48,13 +47,7 @@ Status IpcServer::StartLocked() {
     if (wake_fd_ >= 0) TrackDescriptor(wake_fd_);
   }
   int error = errno;
-  if (wake_fd_ >= 0) {
-    sigset_t all, previous;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &previous);
-    error = pthread_create(&thread_, nullptr, ThreadMain, this);
-    pthread_sigmask(SIG_SETMASK, &previous, nullptr);
-  }
+  if (wake_fd_ >= 0) error = StartThread(&thread_, ThreadMain, this);
   if (wake_fd_ < 0 || error != 0) {
     CloseTracked(listen_fd_);
     CloseTracked(wake_fd_);

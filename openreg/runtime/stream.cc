@@ -129,7 +129,10 @@ void Stream::EndWork(uint64_t sequence, Runner runner) {
 
 void Stream::StoreCompleted(uint64_t sequence) {
   completed_.store(sequence, std::memory_order_seq_cst);
-  if (waiters_.load(std::memory_order_seq_cst) != 0) FutexWake(LowWord(completed_), INT_MAX);
+  if (sequence < wake_at_.load(std::memory_order_seq_cst)) return;
+  wake_at_.exchange(UINT64_MAX, std::memory_order_seq_cst);
+  wakes_.fetch_add(1, std::memory_order_seq_cst);
+  FutexWake(&wakes_, INT_MAX);
 }
 
 void Stream::Complete(uint64_t sequence) {
@@ -313,9 +316,17 @@ Status Stream::ReleaseTo(Work work) {
     return Status(orErrorNotPermitted,
                   Format("release of %s: this thread does not hold it", Describe().c_str()));
   }
+  Status started;
   {
     std::lock_guard<FutexLock> guard(queue_lock_);
-    OPENREG_RETURN_IF_ERROR(EnsureWorkerLocked());
+    started = EnsureWorkerLocked();
+  }
+  if (!started.ok()) {
+    (void)ReleaseHold();
+    return started;
+  }
+  {
+    std::lock_guard<FutexLock> guard(queue_lock_);
     Entry* entry = NewEntry();
     entry->sequence = hold_sequence_;
     entry->blocked = true;

@@ -9,8 +9,8 @@
 // Memory order. Two store-load races need seq_cst on both sides: a queuer raises issued_ and then
 // reads completed_ (is my work next?), while whoever ends work stores completed_ and then reads
 // issued_ (has somebody queued?): one of the two sees the other and wakes the worker. Likewise a
-// sleeper raises waiters_ and then reads completed_. Elsewhere acquire/release on completed_ orders
-// the effects of work.
+// sleeper lowers wake_at_ and then reads completed_, while whoever ends work stores completed_ and
+// then reads wake_at_. Elsewhere acquire/release on completed_ orders the effects of work.
 #ifndef OPENREG_RUNTIME_STREAM_H_
 #define OPENREG_RUNTIME_STREAM_H_
 
@@ -158,7 +158,10 @@ class Stream : public StreamClock {
   const char* hold_name_ = nullptr;
   int64_t hold_start_ns_ = 0;
 
-  mutable std::atomic<uint32_t> waiters_{0};  // threads that sleep on completed_
+  // Threads that sleep until completed_ gets somewhere: the nearest of their goals, and a count of
+  // wakes to sleep on. A wake takes the goal away; those whose goal was farther set it again.
+  mutable std::atomic<uint64_t> wake_at_{UINT64_MAX};
+  mutable std::atomic<uint32_t> wakes_{0};
 
   FutexLock queue_lock_;  // guards the next block
   Entry* front_ = nullptr;

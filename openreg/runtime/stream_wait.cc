@@ -22,16 +22,18 @@ bool Stream::WaitQuietly(uint64_t sequence, Deadline deadline) const {
       if (Passed(sequence)) return true;
     } while (NowNs() < until_ns);
   }
-  waiters_.fetch_add(1, std::memory_order_seq_cst);
-  bool passed = false;
   while (true) {
-    uint64_t done = completed_.load(std::memory_order_seq_cst);
-    passed = done >= sequence;
-    if (passed || deadline.Passed() || group_->stopping()) break;
-    FutexWait(LowWord(completed_), static_cast<uint32_t>(done), deadline.Slice(kStopCheckMs));
+    // In this order: a wake after the first line ends the sleep, one before it is seen in the
+    // third.
+    uint32_t wakes = wakes_.load(std::memory_order_seq_cst);
+    uint64_t goal = wake_at_.load(std::memory_order_relaxed);
+    while (goal > sequence &&
+           !wake_at_.compare_exchange_weak(goal, sequence, std::memory_order_seq_cst)) {
+    }
+    if (completed_.load(std::memory_order_seq_cst) >= sequence) return true;
+    if (deadline.Passed() || group_->stopping()) return false;
+    FutexWait(&wakes_, wakes, deadline.Slice(kStopCheckMs));
   }
-  waiters_.fetch_sub(1, std::memory_order_relaxed);
-  return passed;
 }
 
 Status Stream::WaitFor(uint64_t sequence, Deadline deadline, const char* what) {

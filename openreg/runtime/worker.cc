@@ -1,7 +1,6 @@
 #include "openreg/runtime/worker.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -18,12 +17,8 @@ WorkerGroup::WorkerGroup(std::function<void(Stream*)> recycle)
     : recycle_(std::move(recycle)), cpu_count_(CpuCount()) {}
 
 Status WorkerGroup::StartWorker(Stream* stream, pthread_t* thread) {
-  sigset_t all, previous;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &previous);  // inherited by the new thread
   std::lock_guard<std::mutex> lock(mutex_);
-  int error = pthread_create(thread, nullptr, Stream::WorkerMain, stream);
-  pthread_sigmask(SIG_SETMASK, &previous, nullptr);
+  int error = StartThread(thread, Stream::WorkerMain, stream);
   if (error != 0) return SystemError("pthread_create for a stream's worker", error);
   running_.push_back(stream);
   return Status();
