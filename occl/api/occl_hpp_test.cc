@@ -10,8 +10,8 @@ namespace {
 
 const occl::Config kConfig = {.timeout_ms = 60000, .init_timeout_ms = 60000};
 
-// Runs body(communicator) on nranks threads, each with a device of its own: on one stream, the ranks'
-// operations would wait for each other in its order.
+// Runs body(communicator) on nranks threads, each with a device of its own: on one stream, the
+// ranks' operations would wait for each other in its order.
 void Ranks(int nranks, const std::function<void(const occl::Communicator&)>& body) {
   const occlUniqueId id = occl::GetUniqueId();
   std::vector<std::thread> threads;

@@ -11,9 +11,9 @@ namespace {
 
 // Counts around the borders: nothing, fewer elements than ranks, primes, the sizes at which the way
 // of the data changes (24 bytes, 8 KB, 64 KB) and their neighbours, several blocks.
-const std::vector<size_t> kCounts = {0,    1,    2,    3,     5,     6,     7,     17,    255,
-                                     1021, 2047, 2048, 2049,  4099,  16383, 16384, 16385, 65536,
-                                     65537, 200'003};
+const std::vector<size_t> kCounts = {0,     1,     2,     3,     5,     6,      7,
+                                     17,    255,   1021,  2047,  2048,  2049,   4099,
+                                     16383, 16384, 16385, 65536, 65537, 200'003};
 
 int32_t Value(int rank, size_t index) {
   return static_cast<int32_t>(rank * 1'000'003u + index * 7919u + (index >> 7));
@@ -96,8 +96,7 @@ TEST_P(Collectives, ReduceSumsOnTheRootOnly) {
     Sync(rank);
     for (size_t i = 0; i < count; ++i) {
       const int32_t untouched = in_place ? Value(rank.rank, i) : 0x55555555;
-      ASSERT_EQ(result.as<int32_t>()[i],
-                rank.rank == root ? Sum(rank.nranks, i) : untouched);
+      ASSERT_EQ(result.as<int32_t>()[i], rank.rank == root ? Sum(rank.nranks, i) : untouched);
     }
   });
 }
@@ -105,8 +104,8 @@ TEST_P(Collectives, ReduceSumsOnTheRootOnly) {
 TEST_P(Collectives, AllGatherPutsBlocksInRankOrder) {
   Sweep([](const Rank& rank, size_t count, bool in_place) {
     DeviceBuffer send(count * 4), recv(rank.nranks * count * 4);
-    unsigned char* from = in_place ? recv.device_bytes() + rank.rank * count * 4
-                                   : send.device_bytes();
+    unsigned char* from =
+        in_place ? recv.device_bytes() + rank.rank * count * 4 : send.device_bytes();
     int32_t* host = in_place ? recv.as<int32_t>() + rank.rank * count : send.as<int32_t>();
     for (size_t i = 0; i < count; ++i) host[i] = Value(rank.rank, i);
     ASSERT_EQ(occlAllGather(from, recv.device(), count, occlInt32, rank.comm, rank.stream, nullptr),
@@ -145,23 +144,23 @@ TEST_P(Collectives, GatherAndScatterMoveBlocks) {
       from = all.device_bytes() + root * count * 4;
       std::memcpy(all.host() + root * count * 4, own.host(), count * 4);
     }
-    ASSERT_EQ(occlGather(from, all.device(), count, occlInt32, root, rank.comm, rank.stream,
-                         nullptr),
-              occlSuccess);
+    ASSERT_EQ(
+        occlGather(from, all.device(), count, occlInt32, root, rank.comm, rank.stream, nullptr),
+        occlSuccess);
     Sync(rank);
     for (int r = 0; rank.rank == root && r < rank.nranks; ++r) {
       for (size_t i = 0; i < count; ++i) {
         ASSERT_EQ(all.as<int32_t>()[r * count + i], Value(r, i));
       }
     }
-    unsigned char* to = in_place && rank.rank == root ? all.device_bytes() + root * count * 4
-                                                      : back.device_bytes();
-    ASSERT_EQ(occlScatter(all.device(), to, count, occlInt32, root, rank.comm, rank.stream,
-                          nullptr),
-              occlSuccess);
+    unsigned char* to =
+        in_place && rank.rank == root ? all.device_bytes() + root * count * 4 : back.device_bytes();
+    ASSERT_EQ(
+        occlScatter(all.device(), to, count, occlInt32, root, rank.comm, rank.stream, nullptr),
+        occlSuccess);
     Sync(rank);
-    const int32_t* host = in_place && rank.rank == root ? all.as<int32_t>() + root * count
-                                                        : back.as<int32_t>();
+    const int32_t* host =
+        in_place && rank.rank == root ? all.as<int32_t>() + root * count : back.as<int32_t>();
     for (size_t i = 0; i < count; ++i) ASSERT_EQ(host[i], Value(rank.rank, i));
   });
 }
@@ -184,7 +183,9 @@ TEST_P(Collectives, AllToAllTransposesBlocks) {
 }
 
 // Uneven parts: rank r has count + 3 * r elements for everyone, none if r is odd and count small.
-size_t PartCount(int rank, size_t count) { return count < 2 && rank % 2 == 1 ? 0 : count + 3 * rank; }
+size_t PartCount(int rank, size_t count) {
+  return count < 2 && rank % 2 == 1 ? 0 : count + 3 * rank;
+}
 
 TEST_P(Collectives, UnevenPartsArriveWhole) {
   Sweep([](const Rank& rank, size_t count, bool in_place) {

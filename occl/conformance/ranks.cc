@@ -73,8 +73,7 @@ DeviceBuffer::DeviceBuffer(size_t size_bytes) {
 
 DeviceBuffer::~DeviceBuffer() { EXPECT_EQ(orFree(device_), orSuccess); }
 
-RankProcesses::RankProcesses(int nranks,
-                             const std::function<int(int, const occlUniqueId&)>& body) {
+RankProcesses::RankProcesses(int nranks, const std::function<int(int, const occlUniqueId&)>& body) {
   occlUniqueId id;
   EXPECT_EQ(occlGetUniqueId(&id), occlSuccess);
   for (int r = 0; r < nranks; ++r) {
