@@ -70,7 +70,7 @@ def test_a_long_function_is_a_problem_in_cpp_and_python():
 
 
 def test_a_long_file_is_a_problem():
-    assert limits.problems("a/b.h", "\n" * 401) == ["a/b.h: 401 lines; a file has at most 400"]
+    assert limits.problems("a/b.h", "\n" * 401) == ["a/b.h: 401 lines; at most 400"]
     assert limits.problems("a/b.h", "\n" * 400) == []
 
 
