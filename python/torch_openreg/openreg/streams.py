@@ -118,7 +118,7 @@ class Stream(torch.Stream):
         if kwargs:  # the triple stream_id, device_index, device_type of an existing stream
             return super().__new__(cls, **kwargs)
         _lazy_init()
-        index = _device_index(device)
+        index = _C._resolve_device(_device_index(device))
         return super().__new__(cls, torch.device("openreg", index), priority=priority)
 
     def wait_event(self, event: torch.Event) -> None:
