@@ -9,7 +9,6 @@ with CUDA. A receiver's storage cannot be sent on: only its owner can share it.
 
 import contextlib
 import threading
-import weakref
 from collections.abc import Callable
 from multiprocessing import resource_sharer
 from multiprocessing.connection import Connection
@@ -18,9 +17,10 @@ from typing import Any
 
 import torch
 import torch.multiprocessing
-from torch.multiprocessing.reductions import reduce_storage
+from torch.multiprocessing import reductions
 
 from torch_openreg import _C
+from torch_openreg.openreg.streams import Event
 
 # How long the owner waits for a receiver that has asked for a storage to open it.
 _TAKE_OVER_TIMEOUT_S = 60.0
@@ -28,16 +28,24 @@ _TAKE_OVER_TIMEOUT_S = 60.0
 _Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
 _Handle = tuple[bytes, int, int, int]
 
-# Storages that this process has received, so that two tensors of one storage go on sharing one.
-_received: "weakref.WeakValueDictionary[_Handle, torch.UntypedStorage]" = (
-    weakref.WeakValueDictionary()
-)
-_received_lock = threading.Lock()
+# One at a time: two tensors of one storage go on sharing one here (torch's cache of received ones).
+_opening = threading.Lock()
+
+
+def _received(shared: _Handle) -> torch.UntypedStorage | None:
+    storage: torch.UntypedStorage | None = reductions.storage_from_cache(  # type: ignore[no-untyped-call]
+        torch.UntypedStorage, shared
+    )
+    return storage
+
+
+def _note_received(shared: _Handle, storage: torch.UntypedStorage) -> None:
+    reductions.shared_cache[shared] = reductions.StorageWeakRef(storage)  # type: ignore[no-untyped-call]
 
 
 def _reduce_storage(storage: torch.UntypedStorage) -> _Reduced:
     if storage.device.type != "openreg":
-        reduced: _Reduced = reduce_storage(storage)  # type: ignore[no-untyped-call]
+        reduced: _Reduced = reductions.reduce_storage(storage)  # type: ignore[no-untyped-call]
         return reduced
     shared = _C._share_storage(storage)
     if not shared[0]:
@@ -66,11 +74,11 @@ def _rebuild_storage(ticket: Any, shared: _Handle) -> torch.UntypedStorage:
         connection = sharer.get_connection(ticket)
         with connection:
             connection.recv()
-            with _received_lock:
-                storage = _received.get(shared)
+            with _opening:
+                storage = _received(shared)
                 if storage is None:
                     storage = _C._open_storage(*shared)
-                    _received[shared] = storage
+                    _note_received(shared, storage)
             connection.send(True)
             return storage
     except (OSError, EOFError) as error:
@@ -80,6 +88,14 @@ def _rebuild_storage(ticket: Any, shared: _Handle) -> torch.UntypedStorage:
         ) from error
 
 
+def _reduce_event(event: Event) -> _Reduced:
+    return Event.from_ipc_handle, (event.device, event.ipc_handle())
+
+
 def register() -> None:
-    """Teaches torch.multiprocessing to send openreg storages. Other devices go on as before."""
+    """Teaches torch.multiprocessing to send openreg storages and interprocess events.
+
+    Storages of other devices go on as before.
+    """
+    ForkingPickler.register(Event, _reduce_event)
     ForkingPickler.register(torch.UntypedStorage, _reduce_storage)

@@ -146,22 +146,25 @@ def test_bytes_that_are_no_handle_are_refused():
         torch.openreg.Event.from_ipc_handle(0, b"\xff" * 64)
 
 
-def _wait_for_event(handle, questions, answers):
-    event = torch.openreg.Event.from_ipc_handle(0, handle)
+def _wait_for_event(event, questions, answers):
+    if isinstance(event, bytes):
+        event = torch.openreg.Event.from_ipc_handle(0, event)
     answers.put(event.query())
     questions.get(timeout=DEADLINE_S)  # the owner has opened the gate
     event.synchronize()
     answers.put(event.query())
 
 
-def test_another_process_waits_for_an_interprocess_event():
+@pytest.mark.parametrize("sent_as", ["event", "handle"])
+def test_another_process_waits_for_an_interprocess_event(sent_as):
     context = mp.get_context("spawn")
     questions, answers = context.Queue(), context.Queue()
     stream = torch.openreg.Stream()
     event = torch.openreg.Event(interprocess=True)
     held = gate(stream)
     event.record(stream)
-    child = context.Process(target=_wait_for_event, args=(event.ipc_handle(), questions, answers))
+    sent = event if sent_as == "event" else event.ipc_handle()
+    child = context.Process(target=_wait_for_event, args=(sent, questions, answers))
     child.start()
     assert answers.get(timeout=DEADLINE_S) is False
     held.open()

@@ -1,6 +1,7 @@
 """torch.multiprocessing: openreg tensors in other processes, without a copy."""
 
 import gc
+from multiprocessing.reduction import ForkingPickler
 
 import pytest
 import torch
@@ -123,7 +124,7 @@ def test_what_was_received_cannot_be_sent_on(child):
     _, to_child, from_child = child(_own_and_send)
     tensor = from_child.get(timeout=DEADLINE_S)
     with pytest.raises(RuntimeError, match="only its owner can share it"):
-        torch.multiprocessing.reductions.ForkingPickler.dumps(tensor)
+        ForkingPickler.dumps(tensor)
     clone = tensor.clone()
     to_child.put("end")
     assert clone.tolist() == [3.0] * 10
