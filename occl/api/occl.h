@@ -337,8 +337,10 @@ occlResult_t occlGroupEnd(void);
 /* Device memory of the current device that suits communication. */
 occlResult_t occlMemAlloc(void** ptr, size_t size_bytes);
 occlResult_t occlMemFree(void* ptr);
-/* Registration maps and touches the range in all peers beforehand, so that the first operation on
- * it costs as much as the others. Optional. Local call. */
+/* Registration gives all pages of the range memory beforehand, so that the first operation on it
+ * does not pay for that; each peer still maps the pages it reads at its first read. Optional. Local
+ * call: blocks for the time of touching the range once. The handle is freed by occlCommDeregister
+ * or with the communicator; the memory stays the caller's. */
 occlResult_t occlCommRegister(occlComm_t comm, void* buff, size_t size_bytes, void** handle);
 occlResult_t occlCommDeregister(occlComm_t comm, void* handle);
 
@@ -348,7 +350,7 @@ typedef struct occlStats {
   size_t structSize;         /* in: sizeof(occlStats_t) */
   uint64_t operations;       /* completed by this rank */
   uint64_t bytesMoved;       /* read from peers or sent to them */
-  uint64_t waitTime_ns;      /* spent waiting for peers */
+  uint64_t waitTime_ns;      /* asleep, waiting for peers (a wait begins with a short spin) */
   uint64_t inlineOperations; /* finished on the calling thread */
   uint64_t oneshotOperations, directOperations, stagedOperations; /* by algorithm */
 } occlStats_t;

@@ -3,10 +3,12 @@
 #include <atomic>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "occl/bootstrap/store_meeting.h"
 #include "occl/bootstrap/unique_id.h"
 #include "occl/capi/shim.h"
+#include "occl/core/derive.h"
 
 using occl::Comm;
 using occl::CommSettings;
@@ -35,9 +37,7 @@ std::string NextName() {
   return "occl" + std::to_string(next.fetch_add(1, std::memory_order_relaxed));
 }
 
-Status ReadConfig(const char* function, int nranks, int rank, const occlConfig_t* config,
-                  CommSettings* settings) {
-  static const int64_t default_timeout_ms = TimeoutFromEnvironment();
+Status CheckRanks(const char* function, int nranks, int rank) {
   if (nranks < 1 || nranks > occl::kMaxRanks) {
     return Error(occlInvalidArgument, "%s: nranks is %d, expected 1 to %d", function, nranks,
                  occl::kMaxRanks);
@@ -46,23 +46,51 @@ Status ReadConfig(const char* function, int nranks, int rank, const occlConfig_t
     return Error(occlInvalidArgument, "%s: rank is %d, expected 0 to %d", function, rank,
                  nranks - 1);
   }
-  static constexpr occlConfig_t kDefaults = OCCL_CONFIG_INITIALIZER;
-  if (config == nullptr) config = &kDefaults;
+  return Status();
+}
+
+// Puts what the caller has set over what is in *settings.
+Status ReadConfig(const char* function, const occlConfig_t* config, CommSettings* settings) {
+  if (config == nullptr) return Status();
   if (config->structSize != sizeof(occlConfig_t)) {
     return Error(occlInvalidArgument,
                  "%s: config->structSize is %zu, expected %zu: set it with "
                  "OCCL_CONFIG_INITIALIZER",
                  function, config->structSize, sizeof(occlConfig_t));
   }
+  if (config->name != nullptr) settings->name = config->name;
+  if (config->timeout_ms != INT64_MIN) settings->timeout_ms = config->timeout_ms;
+  if (config->initTimeout_ms != INT64_MIN) settings->init_timeout_ms = config->initTimeout_ms;
+  if (config->device >= 0) settings->device = config->device;
+  return Status();
+}
+
+Status FirstSettings(const char* function, int nranks, int rank, const occlConfig_t* config,
+                     CommSettings* settings) {
+  static const int64_t default_timeout_ms = TimeoutFromEnvironment();
+  OCCL_RETURN_IF_ERROR(CheckRanks(function, nranks, rank));
   settings->nranks = nranks;
   settings->rank = rank;
-  settings->name = config->name != nullptr ? config->name : NextName();
-  settings->timeout_ms = config->timeout_ms == INT64_MIN ? default_timeout_ms : config->timeout_ms;
-  settings->init_timeout_ms =
-      config->initTimeout_ms == INT64_MIN ? kDefaultInitTimeout_ms : config->initTimeout_ms;
-  settings->device = config->device;
-  if (config->device < 0) {
-    OCCL_RETURN_IF_ERROR(occl::FromRuntime(orGetDevice(&settings->device), "orGetDevice"));
+  settings->timeout_ms = default_timeout_ms;
+  settings->init_timeout_ms = kDefaultInitTimeout_ms;
+  settings->device = -1;
+  OCCL_RETURN_IF_ERROR(ReadConfig(function, config, settings));
+  if (settings->name.empty()) settings->name = NextName();
+  if (settings->device >= 0) return Status();
+  return occl::FromRuntime(orGetDevice(&settings->device), "orGetDevice");
+}
+
+// The ranks that a shrink leaves out, or an error that names a wrong number.
+Status ReadExcluded(const Comm& comm, const int* ranks, int count, std::vector<bool>* excluded) {
+  excluded->assign(comm.nranks(), false);
+  for (int i = 0; i < count; ++i) {
+    if (ranks[i] < 0 || ranks[i] >= comm.nranks() || ranks[i] == comm.rank()) {
+      return Error(occlInvalidArgument,
+                   "occlCommShrink: excludeRanks[%d] is %d, expected another rank than %d of 0 to "
+                   "%d",
+                   i, ranks[i], comm.rank(), comm.nranks() - 1);
+    }
+    (*excluded)[ranks[i]] = true;
   }
   return Status();
 }
@@ -83,7 +111,7 @@ occlResult_t occlCommInitRank(occlComm_t* comm, int nranks, occlUniqueId uniqueI
   return Run([&]() -> Status {
     OCCL_CHECK_NOT_NULL("occlCommInitRank", comm);
     CommSettings settings;
-    OCCL_RETURN_IF_ERROR(ReadConfig("occlCommInitRank", nranks, rank, config, &settings));
+    OCCL_RETURN_IF_ERROR(FirstSettings("occlCommInitRank", nranks, rank, config, &settings));
     occl::UniqueIdStore keys;
     OCCL_RETURN_IF_ERROR(occl::UniqueIdStore::Connect(uniqueId, nranks, &keys));
     const occlStore_t store = keys.AsStore();
@@ -103,13 +131,64 @@ occlResult_t occlCommInitRankStore(occlComm_t* comm, int nranks, int rank, const
     OCCL_CHECK_NOT_NULL("occlCommInitRankStore", store->set);
     OCCL_CHECK_NOT_NULL("occlCommInitRankStore", store->get);
     CommSettings settings;
-    OCCL_RETURN_IF_ERROR(ReadConfig("occlCommInitRankStore", nranks, rank, config, &settings));
+    OCCL_RETURN_IF_ERROR(FirstSettings("occlCommInitRankStore", nranks, rank, config, &settings));
     std::string prefix = "occl/";
     if (config != nullptr && config->name != nullptr) prefix += settings.name + "/";
     occl::StoreMeeting meeting(*store, prefix);
     Ref<Comm> created;
     OCCL_RETURN_IF_ERROR(Comm::Create(settings, &meeting, &created));
     *comm = ToHandle(std::move(created));
+    return Status();
+  });
+}
+
+occlResult_t occlCommSplit(occlComm_t comm, int color, int key, occlComm_t* newcomm,
+                           const occlConfig_t* config) {
+  return Run([&]() -> Status {
+    OCCL_CHECK_NOT_NULL("occlCommSplit", comm);
+    OCCL_CHECK_NOT_NULL("occlCommSplit", newcomm);
+    if (color < 0 && color != OCCL_SPLIT_NOCOLOR) {
+      return Error(occlInvalidArgument,
+                   "occlCommSplit: color is %d, expected 0 or more, or "
+                   "OCCL_SPLIT_NOCOLOR",
+                   color);
+    }
+    Comm& parent = *FromHandle(comm);
+    CommSettings settings = parent.settings();
+    settings.timeout_ms = parent.timeout_ms();
+    settings.name += "/split";
+    OCCL_RETURN_IF_ERROR(ReadConfig("occlCommSplit", config, &settings));
+    Ref<Comm> created;
+    OCCL_RETURN_IF_ERROR(occl::SplitComm(parent, color, key, std::move(settings), &created));
+    *newcomm = ToHandle(std::move(created));
+    return Status();
+  });
+}
+
+occlResult_t occlCommShrink(occlComm_t comm, const int* excludeRanks, int excludeCount,
+                            occlComm_t* newcomm, const occlConfig_t* config, int flags) {
+  return Run([&]() -> Status {
+    OCCL_CHECK_NOT_NULL("occlCommShrink", comm);
+    OCCL_CHECK_NOT_NULL("occlCommShrink", newcomm);
+    if (excludeCount > 0) OCCL_CHECK_NOT_NULL("occlCommShrink", excludeRanks);
+    if ((flags & ~OCCL_SHRINK_ABORT) != 0) {
+      return Error(occlInvalidArgument, "occlCommShrink: unknown flags 0x%x", flags);
+    }
+    Comm& parent = *FromHandle(comm);
+    std::vector<bool> excluded;
+    OCCL_RETURN_IF_ERROR(ReadExcluded(parent, excludeRanks, excludeCount, &excluded));
+    if ((flags & OCCL_SHRINK_ABORT) != 0) {
+      static_cast<void>(
+          parent.Fail(Error(occlAborted, "communicator %s was shrunk by rank %s", parent.name(),
+                            parent.peers.Name(parent.rank()).c_str())));
+    }
+    CommSettings settings = parent.settings();
+    settings.timeout_ms = parent.timeout_ms();
+    settings.name += "/shrunk";
+    OCCL_RETURN_IF_ERROR(ReadConfig("occlCommShrink", config, &settings));
+    Ref<Comm> created;
+    OCCL_RETURN_IF_ERROR(occl::ShrinkComm(parent, excluded, std::move(settings), &created));
+    *newcomm = ToHandle(std::move(created));
     return Status();
   });
 }
@@ -144,37 +223,6 @@ occlResult_t occlCommAbort(occlComm_t comm, const char* reason) {
                                          reason != nullptr ? reason : "no reason given")));
     return Status();
   });
-}
-
-occlResult_t occlRedOpCreatePreMulSum(occlRedOp_t* op, const void* scalar, occlDataType_t datatype,
-                                      occlComm_t comm) {
-  return Run([&]() -> Status {
-    OCCL_CHECK_NOT_NULL("occlRedOpCreatePreMulSum", op);
-    OCCL_CHECK_NOT_NULL("occlRedOpCreatePreMulSum", scalar);
-    OCCL_CHECK_NOT_NULL("occlRedOpCreatePreMulSum", comm);
-    int number = 0;
-    OCCL_RETURN_IF_ERROR(FromHandle(comm)->factors.Create(scalar, datatype, &number));
-    *op = static_cast<occlRedOp_t>(number);
-    return Status();
-  });
-}
-
-occlResult_t occlRedOpDestroy(occlRedOp_t op, occlComm_t comm) {
-  return Run([&]() -> Status {
-    OCCL_CHECK_NOT_NULL("occlRedOpDestroy", comm);
-    return FromHandle(comm)->factors.Destroy(static_cast<int>(op));
-  });
-}
-
-occlResult_t occlMemAlloc(void** ptr, size_t size_bytes) {
-  return Run([&]() -> Status {
-    OCCL_CHECK_NOT_NULL("occlMemAlloc", ptr);
-    return occl::FromRuntime(orMalloc(ptr, size_bytes), "orMalloc");
-  });
-}
-
-occlResult_t occlMemFree(void* ptr) {
-  return Run([&]() -> Status { return occl::FromRuntime(orFree(ptr), "orFree"); });
 }
 
 }  // extern "C"

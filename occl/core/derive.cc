@@ -1,0 +1,183 @@
+#include "occl/core/derive.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "occl/bootstrap/local_socket.h"
+
+namespace occl {
+namespace {
+
+// What each rank of the parent posts; the leader of each new communicator listens at its address.
+struct Invitation {
+  int32_t color;
+  int32_t key;
+  char socket_name[kSocketNameBytes];
+  Secret secret;
+};
+static_assert(sizeof(Invitation) <= kMailboxBytes);
+
+Invitation MakeInvitation(int color, int key) {
+  Invitation invitation = {};
+  invitation.color = color;
+  invitation.key = key;
+  const std::string name = RandomSocketName();
+  std::memcpy(invitation.socket_name, name.c_str(), name.size() + 1);
+  invitation.secret = RandomSecret();
+  return invitation;
+}
+
+struct Exchange {
+  Comm& parent;
+  const char* what;  // for messages
+  int mailbox;
+  uint64_t generation;
+  std::vector<bool> takes_part;
+  bool parent_must_be_good;
+  Deadline deadline;
+};
+
+Status CheckRank(const Exchange& exchange, int rank) {
+  const bool destroyed = exchange.parent.block(rank).state.load(std::memory_order_acquire) ==
+                         static_cast<uint32_t>(RankState::kDestroyed);
+  if (!exchange.parent.peers.Ended(rank) && !destroyed) return Status();
+  return Error(occlRemoteError, "%s of communicator %s: rank %s %s", exchange.what,
+               exchange.parent.name(), exchange.parent.peers.Name(rank).c_str(),
+               destroyed ? "has destroyed the communicator" : "has died");
+}
+
+// Posts `own` and collects everybody's.
+Status Trade(const Exchange& exchange, const Invitation& own,
+             std::vector<Invitation>* invitations) {
+  constexpr int64_t kSlice_ns = 50'000'000;
+  Comm& parent = exchange.parent;
+  Mailbox& box = parent.block(parent.rank()).mailboxes[exchange.mailbox];
+  box.size = sizeof(own);
+  std::memcpy(box.bytes, &own, sizeof(own));
+  box.generation.store(exchange.generation, std::memory_order_release);
+  parent.bells.RingAll();
+  invitations->assign(parent.nranks(), own);
+  for (int r = 0; r < parent.nranks(); ++r) {
+    if (!exchange.takes_part[r] || r == parent.rank()) continue;
+    const Mailbox& other = parent.block(r).mailboxes[exchange.mailbox];
+    const auto there = [&] {
+      return other.generation.load(std::memory_order_acquire) == exchange.generation;
+    };
+    while (!there()) {
+      const uint32_t announced = parent.bells.Announce();
+      if (!there()) parent.bells.Sleep(announced, kSlice_ns);
+      parent.bells.Leave();
+      parent.peers.Refresh();
+      if (there()) break;
+      if (exchange.parent_must_be_good && !parent.good()) return parent.failure();
+      OCCL_RETURN_IF_ERROR(CheckRank(exchange, r));
+      if (exchange.deadline.Passed()) {
+        return Error(occlTimeout, "%s of communicator %s: rank %s did not come in time",
+                     exchange.what, parent.name(), parent.peers.Name(r).c_str());
+      }
+    }
+    std::memcpy(&(*invitations)[r], other.bytes, sizeof(Invitation));
+  }
+  return Status();
+}
+
+// The leader's address is known from the exchange; only its end remains to be watched.
+class InvitationMeeting final : public Meeting {
+ public:
+  InvitationMeeting(const Exchange& exchange, const std::vector<Invitation>& invitations,
+                    std::vector<int> members)
+      : exchange_(exchange), invitations_(invitations), members_(std::move(members)) {}
+
+  void ChooseAddress(LeaderInfo* info) override { FillAddress(info); }
+  Status Publish(const LeaderInfo&) override { return Status(); }
+  Status Find(LeaderInfo* info, const Deadline&) override {
+    *info = {};
+    info->magic = kBootstrapMagic;
+    info->version = OCCL_VERSION;
+    info->nranks = static_cast<int32_t>(members_.size());
+    info->pid = exchange_.parent.peers.pid(members_[0]);
+    info->host = OwnHostId();
+    FillAddress(info);
+    exchange_.parent.peers.Refresh();
+    return CheckRank(exchange_, members_[0]);
+  }
+  void ReportFailure(const LeaderInfo&, const Status&) override {}
+  Status CheckFailure(const LeaderInfo&) override {
+    exchange_.parent.peers.Refresh();
+    for (int member : members_) {
+      if (member == exchange_.parent.rank()) continue;
+      OCCL_RETURN_IF_ERROR(CheckRank(exchange_, member));
+    }
+    return Status();
+  }
+
+ private:
+  void FillAddress(LeaderInfo* info) const {
+    const Invitation& leader = invitations_[members_[0]];
+    std::memcpy(info->socket_name, leader.socket_name, sizeof(info->socket_name));
+    info->secret = leader.secret;
+  }
+
+  const Exchange& exchange_;
+  const std::vector<Invitation>& invitations_;
+  const std::vector<int> members_;  // ranks of the parent, in the order of the new ranks
+};
+
+Status CreateFrom(const Exchange& exchange, const std::vector<Invitation>& invitations,
+                  const std::vector<int>& members, CommSettings settings, Ref<Comm>* created) {
+  const int own = exchange.parent.rank();
+  settings.nranks = static_cast<int>(members.size());
+  settings.rank =
+      static_cast<int>(std::find(members.begin(), members.end(), own) - members.begin());
+  InvitationMeeting meeting(exchange, invitations, members);
+  return Comm::Create(settings, &meeting, created);
+}
+
+}  // namespace
+
+Status SplitComm(Comm& parent, int color, int key, CommSettings settings, Ref<Comm>* created) {
+  // Two mailboxes in turn: a rank writes one again only after all have come to the split between.
+  const uint64_t number = parent.NextSplit();
+  const Exchange exchange = {parent,
+                             "split",
+                             static_cast<int>(number % 2),
+                             number,
+                             std::vector<bool>(parent.nranks(), true),
+                             true,
+                             Deadline::After(settings.init_timeout_ms)};
+  std::vector<Invitation> invitations;
+  OCCL_RETURN_IF_ERROR(Trade(exchange, MakeInvitation(color, key), &invitations));
+  if (color == OCCL_SPLIT_NOCOLOR) return Status();
+  std::vector<int> members;
+  for (int r = 0; r < parent.nranks(); ++r) {
+    if (invitations[r].color == color) members.push_back(r);
+  }
+  std::stable_sort(members.begin(), members.end(),
+                   [&](int a, int b) { return invitations[a].key < invitations[b].key; });
+  return CreateFrom(exchange, invitations, members, std::move(settings), created);
+}
+
+Status ShrinkComm(Comm& parent, const std::vector<bool>& excluded, CommSettings settings,
+                  Ref<Comm>* created) {
+  // Ranks that exclude others, or try for another time, do not meet.
+  uint64_t generation = parent.NextShrink();
+  std::vector<bool> takes_part;
+  std::vector<int> members;
+  for (int r = 0; r < parent.nranks(); ++r) {
+    takes_part.push_back(!excluded[r]);
+    if (!excluded[r]) members.push_back(r);
+    generation = generation * 1'000'003 + (excluded[r] ? 2 : 1);
+  }
+  const Exchange exchange = {parent,
+                             "shrink",
+                             2,
+                             generation,
+                             takes_part,
+                             false,
+                             Deadline::After(settings.init_timeout_ms)};
+  std::vector<Invitation> invitations;
+  OCCL_RETURN_IF_ERROR(Trade(exchange, MakeInvitation(0, 0), &invitations));
+  return CreateFrom(exchange, invitations, members, std::move(settings), created);
+}
+
+}  // namespace occl
