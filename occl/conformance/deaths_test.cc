@@ -1,0 +1,154 @@
+// Ranks as processes that are killed or stopped at bad moments: the others hear of it.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "occl/conformance/ranks.h"
+
+namespace occl_conformance {
+namespace {
+
+// What a child's exit status says. Children report what they see on stderr.
+enum Exit { kFine = 0, kSetupFailed = 10, kWrongResult = 11, kWrongMessage = 12, kLate = 13 };
+
+int Join(int rank, int nranks, const occlUniqueId& id, int64_t timeout_ms, occlComm_t* comm) {
+  occlConfig_t config = OCCL_CONFIG_INITIALIZER;
+  config.timeout_ms = timeout_ms;
+  config.initTimeout_ms = 60'000;
+  if (occlCommInitRank(comm, nranks, id, rank, &config) == occlSuccess) return kFine;
+  std::fprintf(stderr, "rank %d: init: %s\n", rank, occlGetLastError(nullptr));
+  return kSetupFailed;
+}
+
+// All-reduces `count` floats until that fails; returns what the failure was.
+occlResult_t ReduceUntilFailure(occlComm_t comm, size_t count, std::string* message) {
+  DeviceBuffer buffer(count * 4);
+  std::memset(buffer.host(), 0, count * 4);
+  while (true) {
+    occlRequest_t request = nullptr;
+    occlCallOptions_t options = OCCL_CALL_OPTIONS_INITIALIZER;
+    options.request = &request;
+    occlResult_t result = occlAllReduce(buffer.device(), buffer.device(), count, occlFloat32,
+                                        occlSum, comm, nullptr, &options);
+    if (result == occlSuccess) {
+      result = occlRequestWait(request, 60'000);
+      occlRequestFree(request);
+    }
+    if (result != occlSuccess) {
+      *message = occlGetLastError(comm);
+      return result;
+    }
+  }
+}
+
+int ExpectFailure(int rank, occlComm_t comm, size_t count, occlResult_t expected,
+                  const std::string& part) {
+  std::string message;
+  const occlResult_t result = ReduceUntilFailure(comm, count, &message);
+  if (result != expected || message.find(part) == std::string::npos) {
+    std::fprintf(stderr, "rank %d: result %d, message %s\n", rank, result, message.c_str());
+    return result != expected ? kWrongResult : kWrongMessage;
+  }
+  occlCommDestroy(comm);
+  return kFine;
+}
+
+class Deaths : public testing::TestWithParam<size_t> {};
+
+TEST_P(Deaths, KilledRankIsNamedByAllOthers) {
+  for (int delay_ms : {0, 20, 50}) {
+    RankProcesses ranks(3, [&](int rank, const occlUniqueId& id) {
+      occlComm_t comm = nullptr;
+      if (const int failed = Join(rank, 3, id, 60'000, &comm)) return failed;
+      return ExpectFailure(rank, comm, GetParam(), occlRemoteError, "rank 1 (pid ");
+    });
+    usleep(500'000 + delay_ms * 1000);
+    const int64_t killed_ms = NowMs();
+    ranks.Kill(1, SIGKILL);
+    EXPECT_EQ(ranks.Wait(0), kFine);
+    EXPECT_EQ(ranks.Wait(2), kFine);
+    std::fprintf(stderr, "survivors ended %lld ms after the kill\n",
+                 static_cast<long long>(NowMs() - killed_ms));
+    EXPECT_EQ(ranks.Wait(1), -1);
+  }
+}
+
+TEST_P(Deaths, StoppedRankRunsIntoTheDeadline) {
+  RankProcesses ranks(3, [&](int rank, const occlUniqueId& id) {
+    occlComm_t comm = nullptr;
+    if (const int failed = Join(rank, 3, id, 700, &comm)) return failed;
+    return ExpectFailure(rank, comm, GetParam(), occlTimeout, "rank(s) 2 (pid ");
+  });
+  usleep(500'000);
+  ranks.Kill(2, SIGSTOP);
+  EXPECT_EQ(ranks.Wait(0), kFine);
+  EXPECT_EQ(ranks.Wait(1), kFine);
+  // The one that was stopped finds the communicator failed when it goes on.
+  ranks.Kill(2, SIGCONT);
+  EXPECT_EQ(ranks.Wait(2), kFine);
+}
+
+INSTANTIATE_TEST_SUITE_P(Counts, Deaths, testing::Values(2, 1000, 1'000'000));
+
+TEST(Deaths, WithinInitFailsTheOthers) {
+  RankProcesses ranks(3, [&](int rank, const occlUniqueId& id) {
+    if (rank == 2) {
+      sleep(1000);  // never joins
+    }
+    occlConfig_t config = OCCL_CONFIG_INITIALIZER;
+    config.initTimeout_ms = 60'000;
+    occlComm_t comm = nullptr;
+    const occlResult_t result = occlCommInitRank(&comm, 3, id, rank, &config);
+    return result == occlRemoteError ? kFine : kWrongResult;
+  });
+  usleep(500'000);
+  ranks.Kill(1, SIGKILL);
+  EXPECT_EQ(ranks.Wait(0), kFine);
+}
+
+TEST(Deaths, ADeadReceiverFailsTheSender) {
+  RankProcesses ranks(2, [&](int rank, const occlUniqueId& id) -> int {
+    occlComm_t comm = nullptr;
+    if (const int failed = Join(rank, 2, id, 60'000, &comm)) return failed;
+    if (rank == 1) sleep(1000);
+    DeviceBuffer buffer(4000);
+    occlRequest_t request = nullptr;
+    occlCallOptions_t options = OCCL_CALL_OPTIONS_INITIALIZER;
+    options.request = &request;
+    if (occlSend(buffer.device(), 1000, occlInt32, 1, 0, comm, nullptr, &options) != occlSuccess) {
+      return kSetupFailed;
+    }
+    return occlRequestWait(request, 60'000) == occlRemoteError ? kFine : kWrongResult;
+  });
+  usleep(500'000);
+  ranks.Kill(1, SIGKILL);
+  EXPECT_EQ(ranks.Wait(0), kFine);
+}
+
+TEST(Deaths, OneThatHasDoneItsPartHarmsNobody) {
+  RankProcesses ranks(2, [&](int rank, const occlUniqueId& id) -> int {
+    occlComm_t comm = nullptr;
+    if (const int failed = Join(rank, 2, id, 60'000, &comm)) return failed;
+    DeviceBuffer buffer(400);
+    for (int i = 0; i < 100; ++i) buffer.as<int32_t>()[i] = i + rank;
+    if (rank == 1) usleep(300'000);
+    if (occlAllReduce(buffer.device(), buffer.device(), 100, occlInt32, occlSum, comm, nullptr,
+                      nullptr) != occlSuccess ||
+        orStreamSynchronize(nullptr) != orSuccess) {
+      return kWrongResult;
+    }
+    for (int i = 0; i < 100; ++i) {
+      if (buffer.as<int32_t>()[i] != 2 * i + 1) return kWrongResult;
+    }
+    return kFine;  // without a destroy
+  });
+  EXPECT_EQ(ranks.Wait(0), kFine);
+  EXPECT_EQ(ranks.Wait(1), kFine);
+}
+
+}  // namespace
+}  // namespace occl_conformance
