@@ -19,14 +19,25 @@ std::optional<Algorithm> ReadForced() {
   return std::nullopt;
 }
 
+const std::optional<Algorithm>& ForcedAlgorithm() {
+  static const std::optional<Algorithm> forced = ReadForced();
+  return forced;
+}
+
 }  // namespace
 
+bool UsesDirectPath(bool mapped) { return mapped && ForcedAlgorithm() != Algorithm::kStaged; }
+
+reduce::CopyMode CopyModeFor(uint64_t total_bytes) {
+  static const size_t stream_from_bytes = reduce::StreamFromBytes();
+  return total_bytes >= stream_from_bytes ? reduce::CopyMode::kStream : reduce::CopyMode::kCached;
+}
+
 DataPath ChooseDataPath(AlgorithmQuery query) {
-  static const std::optional<Algorithm> forced = ReadForced();
+  const std::optional<Algorithm>& forced = ForcedAlgorithm();
   const uint64_t bytes = query.choice.bytes;
   if (query.uneven) {
-    const bool direct = query.choice.mapped && forced != Algorithm::kStaged;
-    return direct ? DataPath::kDirect : DataPath::kSlot;
+    return UsesDirectPath(query.choice.mapped) ? DataPath::kDirect : DataPath::kSlot;
   }
   if (bytes == 0) return DataPath::kInline;
   const bool small = bytes <= kInlineBytes && !query.has_factor;

@@ -2,6 +2,7 @@
 #ifndef OCCL_CORE_ALGORITHMS_H_
 #define OCCL_CORE_ALGORITHMS_H_
 
+#include "occl/reduce/copy.h"
 #include "occl/schedule/choice.h"
 #include "occl/transport/control_layout.h"
 
@@ -14,6 +15,13 @@ struct AlgorithmQuery {
 };
 
 DataPath ChooseDataPath(AlgorithmQuery query);
+
+// False if the arenas are not mapped, or OCCL_ALGO says staged.
+bool UsesDirectPath(bool mapped);
+
+// How to copy a block of `total_bytes` that are copied in one go: past the caches if they would
+// only be swept by it.
+reduce::CopyMode CopyModeFor(uint64_t total_bytes);
 
 }  // namespace occl
 

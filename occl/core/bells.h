@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "occl/base/fence.h"
 #include "occl/base/futex.h"
 #include "occl/transport/control_segment.h"
 
@@ -21,21 +22,21 @@ class Bells {
 
   // After storing words that any rank, this one included, may wait for.
   void RingAll() {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    FullFence();
     for (int r = 0; r < segment_.nranks(); ++r) {
       Doorbell& bell = segment_.rank(r).bell;
       if (bell.sleepers.load(std::memory_order_relaxed) != 0) Ring(&bell);
     }
   }
   void RingOwn() {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    FullFence();
     if (own_.sleepers.load(std::memory_order_relaxed) != 0) Ring(&own_);
   }
 
   // Announce; look at the words again; Sleep unless they have come; Leave.
   uint32_t Announce() {
     own_.sleepers.fetch_add(1, std::memory_order_seq_cst);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    FullFence();
     return own_.rings.load(std::memory_order_acquire);
   }
   void Sleep(uint32_t announced, int64_t timeout_ns) {

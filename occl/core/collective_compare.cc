@@ -5,18 +5,17 @@
 namespace occl {
 namespace {
 
-Status Differ(const std::string& title, const char* field, const std::string& own,
+Status Differ(const std::string& title, const char* field, int rank, const std::string& own,
               const std::string& peer_name, const std::string& found) {
-  return Error(occlMismatch,
-               "%s: the ranks disagree about the %s: this rank has %s, rank %s has %s",
-               title.c_str(), field, own.c_str(), peer_name.c_str(), found.c_str());
+  return Error(occlMismatch, "%s: the ranks disagree about the %s: rank %d has %s, rank %s has %s",
+               title.c_str(), field, rank, own.c_str(), peer_name.c_str(), found.c_str());
 }
 
 }  // namespace
 
 Status CollectiveOp::Compare(int peer, const RoundHead& head) const {
   const auto differ = [&](const char* field, const std::string& own, const std::string& found) {
-    return Differ(Title(), field, own, comm().peers.Name(peer), found);
+    return Differ(Title(), field, comm().rank(), own, comm().peers.Name(peer), found);
   };
   if (head.kind != static_cast<uint8_t>(spec_.kind)) {
     return differ("operation", name(), OpName(int{head.kind}));
@@ -49,7 +48,7 @@ Status CollectiveOp::CompareParts(int peer) const {
   const PartEntry part = CopyOut(comm().segment().parts(peer, round_)[index]);
   const uint64_t expected = spec_.RecvPart(peer).count;
   if (part.count == expected) return Status();
-  return Differ(Title(), "counts (splits)",
+  return Differ(Title(), "counts (splits)", comm().rank(),
                 std::to_string(expected) + " elements to come from there", comm().peers.Name(peer),
                 std::to_string(part.count) + " to send here");
 }

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "occl/base/fence.h"
+#include "occl/core/algorithms.h"
 #include "occl/core/collective_op.h"
+#include "occl/reduce/copy.h"
 #include "occl/schedule/partition.h"
 
 namespace occl {
@@ -65,15 +68,8 @@ StepResult CollectiveOp::BadSource(int peer) {
 }
 
 StepResult CollectiveOp::Move() {
-  StepResult result;
-  if (large_all_reduce()) {
-    result = ReduceShareBlock();
-  } else if (spec_.reduces) {
-    result = ReduceBlock();
-  } else {
-    result = CopyBlock();
-  }
-  return result;
+  if (large_all_reduce()) return ReduceShareBlock();
+  return spec_.reduces ? ReduceBlock() : CopyBlock();
 }
 
 // One block of the part of peer_, or the whole part and on to the next peers while they are small.
@@ -91,7 +87,8 @@ StepResult CollectiveOp::CopyBlock() {
     const unsigned char* from = source.data + position_ * spec_.element_bytes;
     if (from == destination) continue;
     const uint64_t count = std::min(source.count - position_, budget);
-    std::memcpy(destination, from, count * spec_.element_bytes);
+    reduce::Copy(destination, from, count * spec_.element_bytes,
+                 CopyModeFor(source.count * spec_.element_bytes));
     if (peer != rank) {
       comm().stats.bytes_moved.fetch_add(count * spec_.element_bytes, std::memory_order_relaxed);
     }
@@ -132,7 +129,7 @@ StepResult CollectiveOp::ReduceShareBlock() {
   if (share.count == 0) return EndRound();
   if (position_ == 0) {
     // See quarantine.h: a rank that has failed by now must not be written to.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    FullFence();
     if (!comm().good()) return FailComm(comm().failure());
   }
   const uint64_t start = share.begin + position_;

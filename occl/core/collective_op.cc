@@ -25,12 +25,23 @@ void CollectiveOp::DoFinish(bool success) {
     if (phase_ > Phase::kPlace) LeaveRound();
     return;
   }
-  auto& algorithm = path_ == DataPath::kDirect                         ? comm().stats.direct
-                    : window_start_ == 0 || path_ == DataPath::kInline ? comm().stats.oneshot
-                                                                       : comm().stats.staged;
+  CommStats& stats = comm().stats;
+  auto& algorithm = path_ == DataPath::kDirect              ? stats.direct
+                    : window_start_ > 0 || !comm().direct() ? stats.staged
+                                                            : stats.oneshot;
   algorithm.fetch_add(1, std::memory_order_relaxed);
   comm().PassTurn();
-  comm().bells.RingOwn();
+  comm().bells.RingAll();  // also for this rank's next collective
+}
+
+// Small operations tell sleepers when they have to wait or are done, which is at once: the fence
+// would wait until the stores have reached the other processors.
+void CollectiveOp::Ring() {
+  if (path_ == DataPath::kDirect) {
+    comm().bells.RingAll();
+  } else {
+    ring_needed_ = true;
+  }
 }
 
 // The operation has failed in the middle of a round. It is the last collective that has begun, and
@@ -44,6 +55,15 @@ void CollectiveOp::LeaveRound() {
 }
 
 StepResult CollectiveOp::Step() {
+  const StepResult result = RunPhases();
+  if (result == StepResult::kWaiting && ring_needed_) {
+    ring_needed_ = false;
+    comm().bells.RingAll();
+  }
+  return result;
+}
+
+StepResult CollectiveOp::RunPhases() {
   StepResult result = StepResult::kMoved;
   switch (phase_) {
     case Phase::kTurn:
@@ -142,7 +162,7 @@ void CollectiveOp::Post() {
   }
   head.more = own_more_ ? 1 : 0;
   entry.round.store(round_, std::memory_order_release);
-  comm().bells.RingAll();
+  Ring();
 }
 
 // Puts this round's elements of each part into the slot (NULL: this rank contributes nothing), and
@@ -167,6 +187,13 @@ void CollectiveOp::FillWindow(unsigned char* slot) {
   }
 }
 
+// Kernels take a double for each rank, or a pair for complex datatypes.
+void CollectiveOp::KeepFactor(int rank, const void* factor) {
+  const bool complex = spec_.datatype == occlComplex64 || spec_.datatype == occlComplex128;
+  const size_t doubles = complex ? 2 : 1;
+  std::memcpy(&comm().scratch.scales[doubles * rank], factor, doubles * sizeof(double));
+}
+
 StepResult CollectiveOp::Agree() {
   for (; peer_ < comm().nranks(); ++peer_) {
     if (peer_ == comm().rank() || !spec_.Exchanges(comm().rank(), peer_)) continue;
@@ -177,13 +204,9 @@ StepResult CollectiveOp::Agree() {
     if (!same.ok()) return FailComm(same);
     if (head.more == 1) agreed_more_ = true;
     comm().scratch.heads[peer_] = head;
-    if (spec_.op >= occlNumOps) {
-      std::memcpy(&comm().scratch.scales[2 * peer_], entry.inline_data, 2 * sizeof(double));
-    }
+    if (spec_.op >= occlNumOps) KeepFactor(peer_, entry.inline_data);
   }
-  if (spec_.op >= occlNumOps) {
-    std::memcpy(&comm().scratch.scales[2 * comm().rank()], spec_.scale, sizeof(spec_.scale));
-  }
+  if (spec_.op >= occlNumOps) KeepFactor(comm().rank(), spec_.scale);
   peer_ = 0;
   position_ = 0;
   phase_ = Phase::kMove;
@@ -194,7 +217,7 @@ StepResult CollectiveOp::Agree() {
 StepResult CollectiveOp::EndRound() {
   comm().block(comm().rank()).done.store(round_, std::memory_order_release);
   comm().next_round = round_ + 1;
-  comm().bells.RingAll();
+  Ring();
   peer_ = 0;
   phase_ = Phase::kReaders;
   return StepResult::kMoved;

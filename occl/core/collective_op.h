@@ -27,6 +27,8 @@ class CollectiveOp final : public CommOp {
   enum class Phase : uint8_t { kTurn, kPlace, kAgree, kMove, kReaders };
 
   StepResult Step() override;
+  StepResult RunPhases();
+  void Ring();
   void DoIssue() override { sequence_ = comm().NextCollective(); }
   void DoFinish(bool success) override;
   void Describe(occlOpRecord_t* record) const override;
@@ -46,6 +48,7 @@ class CollectiveOp final : public CommOp {
   DataPath ChoosePath() const;
   void Post();
   void FillWindow(unsigned char* slot);
+  void KeepFactor(int rank, const void* factor);
   Status Compare(int peer, const RoundHead& head) const;
   Status CompareParts(int peer) const;
 
@@ -63,6 +66,7 @@ class CollectiveOp final : public CommOp {
   uint64_t round_ = 0;
   Phase phase_ = Phase::kTurn;
   DataPath path_ = DataPath::kInline;
+  bool ring_needed_ = false;  // words have been stored that sleepers have not been told of
   bool agreed_more_ = false;  // an exchanged peer has another round
   bool own_more_ = false;
   int peer_ = 0;               // cursor over ranks, in the running phase

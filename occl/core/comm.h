@@ -18,6 +18,7 @@
 #include "occl/core/op.h"
 #include "occl/core/peers.h"
 #include "occl/core/quarantine.h"
+#include "occl/core/registrations.h"
 #include "occl/transport/control_segment.h"
 #include "occl/transport/direct/peer_arena.h"
 
@@ -116,6 +117,11 @@ class Comm final : public RefCounted {
   Quarantine quarantine;
   MessageMatcher matcher;
   Factors factors;
+  Registrations registrations;
+
+  // Numbers of the splits and shrinks, from 1; equal on all ranks as the calls are collective.
+  uint64_t NextSplit() { return splits_.fetch_add(1, std::memory_order_relaxed) + 1; }
+  uint64_t NextShrink() { return shrinks_.fetch_add(1, std::memory_order_relaxed) + 1; }
 
   // Tells the peers that this rank is gone, and ends what is pending.
   void Close();
@@ -147,6 +153,7 @@ class Comm final : public RefCounted {
 
   std::atomic<uint64_t> next_collective_{0};
   std::atomic<uint64_t> turn_{0};
+  std::atomic<uint64_t> splits_{0}, shrinks_{0};
   std::atomic<uint32_t> pending_{0};  // futex word of WaitIdle
   std::atomic<uint32_t> idle_waiters_{0};
 };

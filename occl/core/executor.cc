@@ -1,7 +1,5 @@
 #include "occl/core/executor.h"
 
-#include <sched.h>
-
 #include <algorithm>
 
 #include "occl/base/futex.h"
@@ -13,60 +11,63 @@ namespace {
 
 // The caller waits for peers for about this many pauses (15 ns each) before it hands over...
 constexpr int kInlineSpins = 500;
-// ... or gives its processor away so often, where ranks outnumber processors.
-constexpr int kInlineYields = 10;
+// ... or, where ranks outnumber processors, spins for a moment and then sleeps for at most this
+// long: the peer it waits for may need this very processor. Not by yielding: on a busy machine that
+// gives away whole time slices.
+constexpr int kCrowdedSpins = 10;
+constexpr int64_t kInlineSleep_ns = 60'000;
 // The caller moves data for at most this long: it is not to be held up by a large message.
 constexpr int64_t kInlineMove_ns = 300'000;
 // A worker spins longer, then sleeps in slices between looks at deadline and peers.
 constexpr int kWorkerSpins = 2000;
-constexpr int kWorkerYields = 4;
 constexpr int64_t kSlice_ns = 50'000'000;
 
-// Waits a moment, the kind way. False when the patience is used up.
-bool Pause(bool crowded, int* patience) {
-  if (--*patience < 0) return false;
-  if (crowded) {
-    sched_yield();
-  } else {
-    CpuPause();
+// True when the operation is done.
+bool DriveInline(Op* op) {
+  StepResult result = op->Advance();
+  if (result == StepResult::kDone) return true;
+  const bool crowded = op->crowded();
+  int patience = crowded ? kCrowdedSpins : kInlineSpins;
+  int64_t move_end_ns = 0, sleep_end_ns = 0;  // found when the first block moves, the first sleep
+  while (result != StepResult::kDone) {
+    if (result == StepResult::kMoved) {
+      const int64_t now_ns = NowNs();
+      if (move_end_ns == 0) move_end_ns = now_ns + kInlineMove_ns;
+      if (now_ns > move_end_ns) return false;
+    } else if (--patience >= 0) {
+      CpuPause();
+    } else if (crowded) {
+      const int64_t now_ns = NowNs();
+      if (sleep_end_ns == 0) sleep_end_ns = now_ns + kInlineSleep_ns;
+      if (now_ns >= sleep_end_ns) return false;
+      if (op->Sleep(sleep_end_ns - now_ns) == StepResult::kDone) return true;
+      patience = kCrowdedSpins;
+    } else {
+      return false;
+    }
+    result = op->Advance();
   }
   return true;
 }
 
-// True when the operation is done.
-bool DriveInline(Op* op) {
-  const bool crowded = op->crowded();
-  int patience = crowded ? kInlineYields : kInlineSpins;
-  StepResult result = op->Advance();
-  if (result == StepResult::kDone) return true;
-  const int64_t end_ns = NowNs() + kInlineMove_ns;
-  while (true) {
-    if (result == StepResult::kWaiting) {
-      if (!Pause(crowded, &patience)) return false;
-    } else if (NowNs() > end_ns) {
-      return false;
-    }
-    result = op->Advance();
-    if (result == StepResult::kDone) return true;
-  }
-}
-
 void DriveToEnd(Op* op) {
-  const bool crowded = op->crowded();
-  const int patience_at_first = crowded ? kWorkerYields : kWorkerSpins;
+  const int patience_at_first = op->crowded() ? kCrowdedSpins : kWorkerSpins;
   int patience = patience_at_first;
   int64_t next_check_ns = NowNs() + kSlice_ns;
   StepResult result = op->Advance();
   while (result != StepResult::kDone) {
     if (result == StepResult::kMoved) {
       patience = patience_at_first;
-    } else if (!Pause(crowded, &patience)) {
+    } else if (--patience >= 0) {
+      CpuPause();
+    } else {
       result = op->Sleep(std::min<int64_t>(kSlice_ns, std::max<int64_t>(op->RemainingNs(), 1000)));
       if (result == StepResult::kDone) return;
       if (NowNs() >= next_check_ns || op->RemainingNs() <= 0) {
         op->CheckWait();
         next_check_ns = NowNs() + kSlice_ns;
       }
+      patience = kCrowdedSpins;  // it takes longer: wake, look, sleep again
     }
     result = op->Advance();
   }
@@ -81,10 +82,12 @@ orError_t RunOnWorker(void* argument) {
 
 // Drives `op` on a stream that this thread holds.
 void StartHeld(Ref<Op> op, orStream_t stream) {
+  op->SetInline(true);
   if (DriveInline(op.get())) {
     static_cast<void>(orStreamRelease(stream));
     return;
   }
+  op->SetInline(false);
   const char* name = op->name();
   const orError_t error = orStreamReleaseTo(stream, name, RunOnWorker, op.get());
   if (error == orSuccess) {
@@ -109,7 +112,7 @@ Status Launch(Call call) {
   if (!call.async) {
     const orError_t held = orStreamTryAcquire(call.stream, call.op->name());
     if (held == orSuccess) {
-      call.op->Issue();
+      call.op->Issue(/*start_now=*/true);
       StartHeld(Ref<Op>(call.op.get()), call.stream);
       return Status();
     }
@@ -118,7 +121,7 @@ Status Launch(Call call) {
     int device;
     OCCL_RETURN_IF_ERROR(FromRuntime(orStreamGetDevice(call.stream, &device), "orStreamGetDevice"));
   }
-  call.op->Issue();
+  call.op->Issue(/*start_now=*/false);
   StartQueued(Ref<Op>(call.op.get()), call.stream);
   return Status();
 }
@@ -129,7 +132,7 @@ Status LaunchGroup(std::vector<Call> calls) {
     int device;
     OCCL_RETURN_IF_ERROR(FromRuntime(orStreamGetDevice(call.stream, &device), "orStreamGetDevice"));
   }
-  for (const Call& call : calls) call.op->Issue();
+  for (const Call& call : calls) call.op->Issue(/*start_now=*/false);
   while (!calls.empty()) {
     const orStream_t stream = calls[0].stream;
     std::vector<Ref<CommOp>> members;

@@ -46,6 +46,10 @@ int64_t GroupOp::RemainingNs() const {
   return remaining_ns;
 }
 
+void GroupOp::SetInline(bool on_caller) {
+  for (const Ref<CommOp>& op : running_) op->SetInline(on_caller);
+}
+
 void GroupOp::Abandon(const Status& status) {
   for (const Ref<CommOp>& op : running_) op->Abandon(status);
   running_.clear();

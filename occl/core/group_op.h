@@ -20,6 +20,7 @@ class GroupOp final : public Op {
   bool crowded() const override { return crowded_; }
   int64_t RemainingNs() const override;
   void Abandon(const Status& status) override;
+  void SetInline(bool on_caller) override;
 
  private:
   std::vector<Ref<CommOp>> running_;

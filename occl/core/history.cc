@@ -11,17 +11,31 @@ namespace {
 
 constexpr size_t kRecordWords = sizeof(HistoryPlace::words) / sizeof(uint64_t);
 
+// The words that change when an operation starts and ends.
+constexpr size_t kStateWord = offsetof(occlOpRecord_t, state) / 8;
+constexpr size_t kStartedWord = offsetof(occlOpRecord_t, started_ns) / 8;
+constexpr size_t kEndedWord = offsetof(occlOpRecord_t, ended_ns) / 8;
+static_assert(offsetof(occlOpRecord_t, state) % 8 == 0 &&
+              offsetof(occlOpRecord_t, queued_ns) == offsetof(occlOpRecord_t, state) + 8);
+
 // Each word is written whole, so that a reader sees an old or a new word, and the version tells it
 // whether it has seen both.
-void WriteWords(HistoryPlace* place, const void* record, size_t first, size_t end) {
-  uint64_t words[kRecordWords] = {};
-  std::memcpy(words, record, sizeof(occlOpRecord_t));
-  const uint64_t version = place->version.load(std::memory_order_relaxed);
-  place->version.store(version | 1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  for (size_t i = first; i < end; ++i) place->words[i].store(words[i], std::memory_order_relaxed);
-  place->version.store((version | 1) + 1, std::memory_order_release);
-}
+class WriteGuard {
+ public:
+  explicit WriteGuard(HistoryPlace* place)
+      : place_(*place), version_(place->version.load(std::memory_order_relaxed) | 1) {
+    place_.version.store(version_, std::memory_order_relaxed);
+  }
+  ~WriteGuard() { place_.version.store(version_ + 1, std::memory_order_release); }
+  // release: no word is seen before the odd version.
+  void Set(size_t word, uint64_t value) {
+    place_.words[word].store(value, std::memory_order_release);
+  }
+
+ private:
+  HistoryPlace& place_;
+  const uint64_t version_;
+};
 
 bool ReadWords(const HistoryPlace& place, occlOpRecord_t* record) {
   const uint64_t before = place.version.load(std::memory_order_acquire);
@@ -60,7 +74,12 @@ class History::Lock {
 uint64_t History::Add(const occlOpRecord_t& record) {
   Lock lock(&locked_);
   const uint64_t number = block_.history_next.load(std::memory_order_relaxed);
-  WriteWords(&block_.history[number % kHistoryPlaces], &record, 0, kRecordWords);
+  uint64_t words[kRecordWords] = {};
+  std::memcpy(words, &record, sizeof(record));
+  {
+    WriteGuard guard(&block_.history[number % kHistoryPlaces]);
+    for (size_t i = 0; i < kRecordWords; ++i) guard.Set(i, words[i]);
+  }
   block_.history_next.store(number + 1, std::memory_order_release);
   return number;
 }
@@ -69,18 +88,9 @@ void History::Update(uint64_t number, OpState state, int64_t now_ns) {
   Lock lock(&locked_);
   const uint64_t next = block_.history_next.load(std::memory_order_relaxed);
   if (next - number > kHistoryPlaces) return;
-  HistoryPlace* place = &block_.history[number % kHistoryPlaces];
-  occlOpRecord_t record;
-  uint64_t words[kRecordWords];
-  for (size_t i = 0; i < kRecordWords; ++i) {
-    words[i] = place->words[i].load(std::memory_order_relaxed);
-  }
-  std::memcpy(static_cast<void*>(&record), words, sizeof(record));
-  record.state = state;
-  if (state == kStarted) record.started_ns = now_ns;
-  if (state == kComplete || state == kFailed) record.ended_ns = now_ns;
-  // Only the words from `state` on have changed.
-  WriteWords(place, &record, offsetof(occlOpRecord_t, state) / 8, kRecordWords);
+  WriteGuard guard(&block_.history[number % kHistoryPlaces]);
+  guard.Set(kStateWord, static_cast<uint64_t>(state));
+  guard.Set(state == kStarted ? kStartedWord : kEndedWord, static_cast<uint64_t>(now_ns));
 }
 
 std::vector<occlOpRecord_t> History::Read(ControlSegment* segment, int rank, size_t capacity) {

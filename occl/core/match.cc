@@ -13,6 +13,7 @@ MessageMatcher::MessageMatcher(ControlSegment* segment, int rank)
       recvs_added_(segment->nranks() + 1, 0),
       sent_(segment->nranks(), 0),
       lowest_(segment->nranks(), 1),
+      stage_busy_(segment->nranks(), false),
       claimed_(segment->nranks(), 0) {}
 
 uint64_t MessageMatcher::Add(PendingSend* send) {
@@ -66,6 +67,18 @@ bool MessageMatcher::Match(PendingRecv* recv) {
   }
   for (int source = 0; source < segment_.nranks() && !recv->matched; ++source) Scan(source, recv);
   return recv->matched;
+}
+
+bool MessageMatcher::ClaimStage(int source) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (stage_busy_[source]) return false;
+  stage_busy_[source] = true;
+  return true;
+}
+
+void MessageMatcher::ReleaseStage(int source) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  stage_busy_[source] = false;
 }
 
 // Assigns the messages of one source, in their order, until `wanted` has one.

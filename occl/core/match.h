@@ -46,6 +46,9 @@ class MessageMatcher {
             uint64_t* sequence);
   // Looks for messages; true if one has been assigned to `recv`.
   bool Match(PendingRecv* recv);
+  // The staging channel from `source` serves one receive at a time.
+  bool ClaimStage(int source);
+  void ReleaseStage(int source);
 
  private:
   void Scan(int source, const PendingRecv* wanted);
@@ -60,6 +63,7 @@ class MessageMatcher {
   std::vector<uint64_t> sends_added_, recvs_added_;  // by peer; the last: from any source
   std::vector<uint64_t> sent_;                       // messages posted, by peer
   std::vector<uint64_t> lowest_;   // the first message that is not assigned, by source
+  std::vector<bool> stage_busy_;   // by source
   std::vector<uint64_t> claimed_;  // bit sequence % places: assigned, and not below lowest_
 };
 

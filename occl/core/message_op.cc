@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "occl/base/datatypes.h"
+#include "occl/core/algorithms.h"
+#include "occl/reduce/copy.h"
 
 namespace occl {
 namespace {
@@ -39,12 +41,15 @@ bool SendOp::Post() {
   head.datatype = static_cast<uint8_t>(spec_.datatype);
   unsigned char inline_data[kInlineBytes] = {};
   if (spec_.size_bytes() <= kInlineBytes) {
-    head.path = static_cast<uint8_t>(DataPath::kInline);
+    path_ = DataPath::kInline;
     if (spec_.count > 0) std::memcpy(inline_data, spec_.data, spec_.size_bytes());
-  } else {
-    head.path = static_cast<uint8_t>(DataPath::kDirect);
+  } else if (UsesDirectPath(comm().direct())) {
+    path_ = DataPath::kDirect;
     head.offset = comm().OffsetOf(spec_.data);
+  } else {
+    path_ = DataPath::kSlot;
   }
+  head.path = static_cast<uint8_t>(path_);
   if (!comm().matcher.Post(&pending_, head, inline_data, &sequence_)) return false;
   comm().bells.RingAll();
   return true;
@@ -52,9 +57,28 @@ bool SendOp::Post() {
 
 StepResult SendOp::Step() {
   if (sequence_ == 0 && !Post()) return StepResult::kWaiting;
+  if (path_ == DataPath::kSlot && PutChunks() == StepResult::kMoved) return StepResult::kMoved;
   const auto& read = comm().segment().message_read(comm().rank(), spec_.peer, sequence_);
   if (read.load(std::memory_order_acquire) != sequence_) return StepResult::kWaiting;
   return FinishOk();
+}
+
+// Once the receiver has asked for this message: at most two chunks ahead of it.
+StepResult SendOp::PutChunks() {
+  ControlSegment& segment = comm().segment();
+  StageWords& words = segment.stage_words(comm().rank(), spec_.peer);
+  const uint64_t chunk_bytes = segment.stage_chunk_bytes();
+  const uint64_t total = (spec_.size_bytes() + chunk_bytes - 1) / chunk_bytes;
+  const uint64_t taken = words.taken.load(std::memory_order_acquire);
+  const uint64_t first = StageWord(sequence_, 0);
+  if (chunks_ == total || taken < first || taken >= first + total) return StepResult::kWaiting;
+  if (chunks_ >= taken - first + 2) return StepResult::kWaiting;
+  const uint64_t at = chunks_ * chunk_bytes;
+  std::memcpy(segment.stage(comm().rank(), spec_.peer, chunks_), spec_.data + at,
+              std::min(spec_.size_bytes() - at, chunk_bytes));
+  words.sent.store(first + ++chunks_, std::memory_order_release);
+  comm().bells.RingAll();
+  return StepResult::kMoved;
 }
 
 RecvOp::RecvOp(Ref<Comm> comm, const MessageSpec& spec)
@@ -93,9 +117,9 @@ Status RecvOp::Compare() const {
   const MessageHead& head = pending_.head;
   const auto differ = [&](const char* field, const std::string& own, const std::string& found) {
     return Error(occlMismatch,
-                 "%s with tag %d: the ranks disagree about the %s: this rank expects %s, rank %s "
+                 "%s with tag %d: the ranks disagree about the %s: rank %d expects %s, rank %s "
                  "sends %s",
-                 Title().c_str(), head.tag, field, own.c_str(),
+                 Title().c_str(), head.tag, field, comm().rank(), own.c_str(),
                  comm().peers.Name(pending_.source).c_str(), found.c_str());
   };
   if (DataTypeSize(head.datatype) != spec_.element_bytes) {
@@ -109,11 +133,39 @@ Status RecvOp::Compare() const {
 
 StepResult RecvOp::Step() {
   if (!comm().matcher.Match(&pending_)) return StepResult::kWaiting;
-  if (position_bytes_ == 0) {
+  if (!compared_) {
     const Status same = Compare();
     if (!same.ok()) return FailComm(same);
+    compared_ = true;
   }
+  if (pending_.head.path == static_cast<uint8_t>(DataPath::kSlot)) return TakeChunks();
   return CopyBlock();
+}
+
+StepResult RecvOp::TakeChunks() {
+  ControlSegment& segment = comm().segment();
+  StageWords& words = segment.stage_words(pending_.source, comm().rank());
+  const uint64_t first = StageWord(pending_.sequence, 0);
+  if (!stage_claimed_) {
+    if (!comm().matcher.ClaimStage(pending_.source)) return StepResult::kWaiting;
+    stage_claimed_ = true;
+    words.taken.store(first, std::memory_order_release);
+    comm().bells.RingAll();
+  }
+  const uint64_t size = spec_.size_bytes();
+  const uint64_t sent = words.sent.load(std::memory_order_acquire);
+  if (sent <= first + chunks_ || sent > first + chunks_ + 2) return StepResult::kWaiting;
+  const uint64_t chunk = std::min<uint64_t>(size - position_bytes_, segment.stage_chunk_bytes());
+  std::memcpy(spec_.data + position_bytes_, segment.stage(pending_.source, comm().rank(), chunks_),
+              chunk);
+  position_bytes_ += chunk;
+  comm().stats.bytes_moved.fetch_add(chunk, std::memory_order_relaxed);
+  words.taken.store(first + ++chunks_, std::memory_order_release);
+  comm().bells.RingAll();
+  if (position_bytes_ < size) return StepResult::kMoved;
+  comm().matcher.ReleaseStage(pending_.source);
+  comm().bells.RingOwn();
+  return EndMessage();
 }
 
 StepResult RecvOp::CopyBlock() {
@@ -122,8 +174,10 @@ StepResult RecvOp::CopyBlock() {
   const uint64_t block = std::min(size - position_bytes_, kBlockBytes);
   if (size > 0) {
     const unsigned char* data = nullptr;
-    if (pending_.head.path == static_cast<uint8_t>(DataPath::kInline) && size <= kInlineBytes) {
-      data = comm().segment().message(source, comm().rank(), pending_.sequence).inline_data;
+    if (pending_.head.path == static_cast<uint8_t>(DataPath::kInline)) {
+      if (size <= kInlineBytes) {
+        data = comm().segment().message(source, comm().rank(), pending_.sequence).inline_data;
+      }
     } else if (const PeerArena* arena = comm().arena(source)) {
       data = arena->At(pending_.head.offset, size);
     }
@@ -133,14 +187,18 @@ StepResult RecvOp::CopyBlock() {
                             "damaged",
                             Title().c_str(), comm().peers.Name(source).c_str()));
     }
-    std::memcpy(spec_.data + position_bytes_, data + position_bytes_, block);
+    reduce::Copy(spec_.data + position_bytes_, data + position_bytes_, block, CopyModeFor(size));
     position_bytes_ += block;
     comm().stats.bytes_moved.fetch_add(block, std::memory_order_relaxed);
   }
-  if (position_bytes_ < size) return StepResult::kMoved;
+  return position_bytes_ < size ? StepResult::kMoved : EndMessage();
+}
+
+// Tells the sender that its buffer, and the message's place, are free.
+StepResult RecvOp::EndMessage() {
   comm()
       .segment()
-      .message_read(source, comm().rank(), pending_.sequence)
+      .message_read(pending_.source, comm().rank(), pending_.sequence)
       .store(pending_.sequence, std::memory_order_release);
   comm().bells.RingAll();
   return FinishOk();

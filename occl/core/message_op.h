@@ -33,11 +33,14 @@ class SendOp final : public CommOp {
   void Describe(occlOpRecord_t* record) const override;
   bool WaitsFor(int rank) const override { return rank == spec_.peer; }
   bool Post();
+  StepResult PutChunks();  // staged
 
   const MessageSpec spec_;
   PendingSend pending_;
   uint64_t number_ = 0;    // among this rank's sends to the peer, in call order; for messages
   uint64_t sequence_ = 0;  // the posted message's; 0: not posted
+  DataPath path_ = DataPath::kInline;
+  uint64_t chunks_ = 0;  // staged: put so far
 };
 
 class RecvOp final : public CommOp {
@@ -52,10 +55,15 @@ class RecvOp final : public CommOp {
   bool WaitsFor(int rank) const override;
   Status Compare() const;
   StepResult CopyBlock();
+  StepResult TakeChunks();  // staged
+  StepResult EndMessage();
 
   const MessageSpec spec_;
   PendingRecv pending_;
   uint64_t number_ = 0;
+  bool compared_ = false;
+  bool stage_claimed_ = false;
+  uint64_t chunks_ = 0;  // staged: taken so far
   uint64_t position_bytes_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "occl/base/fence.h"
 #include "occl/base/futex.h"
 #include "occl/core/comm.h"
 
@@ -14,29 +15,35 @@ CommOp::~CommOp() = default;
 
 bool CommOp::crowded() const { return comm_->crowded(); }
 
-void CommOp::Issue() {
+void CommOp::Issue(bool start_now) {
   comm_->OpIssued();
   DoIssue();
   occlOpRecord_t record = {};
-  std::strncpy(record.operation, name(), sizeof(record.operation) - 1);
+  std::memcpy(record.operation, name(), std::strlen(name()));
   Describe(&record);
   record.queued_ns = NowNs();
+  if (start_now) {
+    Start(record.queued_ns);
+    record.started_ns = start_ns_;
+    record.state = kStarted;
+  }
   history_number_ = comm_->history.Add(record);
 }
 
 void CommOp::Abandon(const Status& status) { Finish(comm_->Fail(status)); }
 
-void CommOp::Start() {
+void CommOp::Start(int64_t now_ns) {
   started_ = true;
-  start_ns_ = NowNs();
-  deadline_ =
-      Deadline::From(start_ns_, timeout_ms_ == INT64_MIN ? comm_->timeout_ms() : timeout_ms_);
-  comm_->history.Update(history_number_, kStarted, start_ns_);
+  start_ns_ = now_ns;
+  deadline_ = Deadline::From(now_ns, timeout_ms_ == INT64_MIN ? comm_->timeout_ms() : timeout_ms_);
 }
 
 StepResult CommOp::Advance() {
   if (complete_.load(std::memory_order_relaxed) != 0) return StepResult::kDone;
-  if (!started_) Start();
+  if (!started_) {
+    Start(NowNs());
+    comm_->history.Update(history_number_, kStarted, start_ns_);
+  }
   if (!comm_->good()) {
     Finish(comm_->failure());
     return StepResult::kDone;
@@ -52,7 +59,7 @@ StepResult CommOp::FailComm(const Status& status) {
 // Data that was read from a peer counts only if nobody had failed, and so perhaps given up its
 // buffers, when the last byte had been read.
 StepResult CommOp::FinishOk() {
-  std::atomic_thread_fence(std::memory_order_acquire);
+  LoadFence();
   Finish(comm_->failure());
   return StepResult::kDone;
 }
@@ -62,9 +69,10 @@ void CommOp::Finish(const Status& status) {
   end_ns_ = NowNs();
   comm_->history.Update(history_number_, status.ok() ? kComplete : kFailed, end_ns_);
   if (status.ok()) comm_->stats.operations.fetch_add(1, std::memory_order_relaxed);
-  const Ref<Comm> comm = comm_;
+  if (inline_) comm_->stats.inline_operations.fetch_add(1, std::memory_order_relaxed);
+  // Before its request shows it: whoever has seen all requests complete may destroy.
+  comm_->OpEnded();
   Publish(status);
-  comm->OpEnded();
 }
 
 void CommOp::Cancel(const Status& status) {
@@ -98,7 +106,11 @@ CommOp::Announcement::Announcement(const Ref<Comm>& comm)
 
 CommOp::Announcement::~Announcement() { comm_->bells.Leave(); }
 
-void CommOp::Announcement::Sleep(int64_t max_ns) const { comm_->bells.Sleep(rings_, max_ns); }
+void CommOp::Announcement::Sleep(int64_t max_ns) const {
+  const int64_t begin_ns = NowNs();
+  comm_->bells.Sleep(rings_, max_ns);
+  comm_->stats.wait_ns.fetch_add(NowNs() - begin_ns, std::memory_order_relaxed);
+}
 
 CommOp::Announcement CommOp::Announce() const { return Announcement(comm_); }
 

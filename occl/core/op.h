@@ -42,6 +42,8 @@ class Op : public RefCounted {
   virtual int64_t RemainingNs() const = 0;
   // Ends an operation that could not be given to its stream.
   virtual void Abandon(const Status& status) = 0;
+  // Whether the caller's thread drives it now; for statistics.
+  virtual void SetInline(bool on_caller) = 0;
 };
 
 // An operation of one communicator, as its request shows it.
@@ -59,6 +61,7 @@ class CommOp : public Op {
   void Abandon(const Status& status) final;
   // Ends an operation that was never issued; nobody but its request hears of it.
   void Cancel(const Status& status);
+  void SetInline(bool on_caller) final { inline_ = on_caller; }
   bool SameComm(const CommOp& other) const { return comm_.get() == other.comm_.get(); }
 
   // The parts of Sleep, for a thread that has several operations to look at in between.
@@ -66,7 +69,8 @@ class CommOp : public Op {
   Announcement Announce() const;
 
   // Takes its place in the communicator's order. Called once, in the order of the caller's calls.
-  void Issue();
+  // start_now: the caller advances it at once.
+  void Issue(bool start_now);
 
   OpKind kind() const { return kind_; }
   bool complete() const { return complete_.load(std::memory_order_acquire) != 0; }
@@ -104,7 +108,7 @@ class CommOp : public Op {
  private:
   void Finish(const Status& status);
   void Publish(const Status& status);
-  void Start();
+  void Start(int64_t now_ns);
   Status Timeout() const;
   Status EndedPeer();
 
@@ -114,6 +118,7 @@ class CommOp : public Op {
   Deadline deadline_;               // set at the first step
   uint64_t history_number_ = 0;
   bool started_ = false;
+  bool inline_ = false;
   int64_t start_ns_ = 0, end_ns_ = 0;
   Status status_;                      // written before complete_
   std::atomic<uint32_t> complete_{0};  // 0 running, 1 complete, futex word

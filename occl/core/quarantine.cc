@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <atomic>
 
+#include "occl/base/fence.h"
 #include "openreg/api/openreg.h"
 
 namespace occl {
 
 bool Quarantine::IsOver(uint64_t round) {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  FullFence();
   bool over = true;
   peers_.Refresh();
   for (int r = 0; r < segment_.nranks(); ++r) {

@@ -95,6 +95,16 @@ struct alignas(64) MessageEntry {
 };
 static_assert(sizeof(MessageEntry) == 64);
 
+// The staging channel of an ordered pair, for messages that cannot be read from the sender's
+// buffer. One message at a time: the receiver asks for it by its sequence.
+struct alignas(64) StageWords {
+  alignas(64) std::atomic<uint64_t> sent;   // by the sender: StageWord of chunks put
+  alignas(64) std::atomic<uint64_t> taken;  // by the receiver: StageWord of chunks taken
+};
+constexpr uint64_t StageWord(uint64_t sequence, uint64_t chunks) {
+  return (sequence << 32) + chunks;
+}
+
 enum class RankState : uint32_t { kAbsent = 0, kAlive = 1, kDestroyed = 2 };
 
 struct alignas(64) Doorbell {
@@ -128,7 +138,7 @@ struct alignas(4096) RankBlock {
   Doorbell bell;
   RoundEntry rounds[kRoundPlaces];
   ErrorSlot error;
-  Mailbox mailboxes[2];
+  Mailbox mailboxes[3];                        // two for splits in turn, one for shrinks
   alignas(64) unsigned char card[kCardBytes];  // RankCard, written by rank 0 before the others map
   std::atomic<uint64_t> history_next;          // records ever written
   HistoryPlace history[kHistoryPlaces];

@@ -18,6 +18,8 @@ size_t RoundUp(size_t size) { return (size + kPage - 1) / kPage * kPage; }
 
 int MessagePlaces(int nranks) { return nranks <= 16 ? 64 : 16; }
 
+size_t StageChunkBytes(int nranks) { return nranks <= 64 ? 32 * 1024 : 4 * 1024; }
+
 struct Layout {
   explicit Layout(int nranks) {
     const size_t n = nranks, places = MessagePlaces(nranks);
@@ -26,9 +28,11 @@ struct Layout {
     messages = parts + RoundUp(n * n * kRoundPlaces * sizeof(PartEntry));
     messages_read = messages + RoundUp(n * n * places * sizeof(MessageEntry));
     slots = messages_read + RoundUp(n * n * places * sizeof(std::atomic<uint64_t>));
-    size = slots + n * kRoundPlaces * kSlotBytes;
+    stage_words = slots + n * kRoundPlaces * kSlotBytes;
+    stages = stage_words + RoundUp(n * n * sizeof(StageWords));
+    size = stages + n * n * 2 * StageChunkBytes(nranks);
   }
-  size_t ranks, parts, messages, messages_read, slots, size;
+  size_t ranks, parts, messages, messages_read, slots, stage_words, stages, size;
 };
 
 // The mappings of this process, so that ranks that are its threads share them. Entries of dead
@@ -51,9 +55,9 @@ Status ControlSegment::Create(int nranks, UniqueFd* fd) {
   if (ftruncate(file.get(), static_cast<off_t>(layout.size)) != 0) {
     return SystemError(errno, "control segment of %zu bytes for %d ranks", layout.size, nranks);
   }
-  // Memory that is missing is an error here, not a signal at the first touch. The slots of large
-  // communicators stay sparse: most of their pages are never used.
-  const size_t reserve = nranks <= 16 ? layout.size : layout.messages;
+  // Memory that is missing is an error here, not a signal at the first touch. Stages, and the slots
+  // of large communicators, stay sparse: most of their pages are never used.
+  const size_t reserve = nranks <= 16 ? layout.stages : layout.messages;
   if (fallocate(file.get(), 0, 0, static_cast<off_t>(reserve)) != 0) {
     return SystemError(errno, "memory for a control segment of %zu bytes", reserve);
   }
@@ -110,13 +114,16 @@ ControlSegment::ControlSegment(unsigned char* base, size_t size_bytes, int nrank
     : base_(base),
       size_bytes_(size_bytes),
       nranks_(nranks),
-      message_places_(MessagePlaces(nranks)) {
+      message_places_(MessagePlaces(nranks)),
+      stage_chunk_bytes_(StageChunkBytes(nranks)) {
   const Layout layout(nranks);
   ranks_ = reinterpret_cast<RankBlock*>(base + layout.ranks);
   parts_ = reinterpret_cast<PartEntry*>(base + layout.parts);
   messages_ = reinterpret_cast<MessageEntry*>(base + layout.messages);
   messages_read_ = reinterpret_cast<std::atomic<uint64_t>*>(base + layout.messages_read);
   slots_ = base + layout.slots;
+  stage_words_ = reinterpret_cast<StageWords*>(base + layout.stage_words);
+  stages_ = base + layout.stages;
 }
 
 ControlSegment::~ControlSegment() { munmap(base_, size_bytes_); }

@@ -45,6 +45,14 @@ class ControlSegment {
   std::atomic<uint64_t>& message_read(int source, int destination, uint64_t sequence) {
     return messages_read_[Pair(destination, source) * message_places_ + sequence % message_places_];
   }
+  // The staging channel from `source` to `destination`: its words and stage_chunk_bytes() twice.
+  size_t stage_chunk_bytes() const { return stage_chunk_bytes_; }
+  StageWords& stage_words(int source, int destination) {
+    return stage_words_[Pair(source, destination)];
+  }
+  unsigned char* stage(int source, int destination, uint64_t chunk) {
+    return stages_ + (2 * Pair(source, destination) + chunk % 2) * stage_chunk_bytes_;
+  }
 
  private:
   ControlSegment(unsigned char* base, size_t size_bytes, int nranks);
@@ -55,11 +63,14 @@ class ControlSegment {
   const size_t size_bytes_;
   const int nranks_;
   const int message_places_;
+  const size_t stage_chunk_bytes_;
   RankBlock* ranks_;
   PartEntry* parts_;
   MessageEntry* messages_;
   std::atomic<uint64_t>* messages_read_;
   unsigned char* slots_;
+  StageWords* stage_words_;
+  unsigned char* stages_;
 };
 
 }  // namespace occl
