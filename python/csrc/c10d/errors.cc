@@ -24,7 +24,8 @@ std::string failure_message(const GroupIdentity& group, const char* operation,
                             std::uint64_t sequence, occlResult_t result,
                             const std::string& detail) {
   std::string text = c10::str("OCCL ", operation, " #", sequence, " on ", group.to_string(),
-                              " failed: ", occlGetErrorString(result));
+                              result == occlTimeout ? " failed with a timeout (" : " failed (",
+                              occlGetErrorString(result), ")");
   if (!detail.empty()) {
     text += c10::str(": ", detail);
   }

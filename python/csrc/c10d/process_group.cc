@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 
 #include "python/csrc/c10d/batch.h"
+#include "python/csrc/runtime/deferred.h"
 #include "python/csrc/runtime/device.h"
 #include "python/csrc/runtime/memory.h"
 
@@ -94,6 +95,13 @@ c10::intrusive_ptr<Communicator> ProcessGroupOCCL::communicator(c10::DeviceIndex
     const auto known = communicators_.find(device);
     if (known != communicators_.end()) [[likely]] {
       return known->second;
+    }
+    if (first_device_ >= 0) {
+      TORCH_WARN("OCCL: rank ", rank_, " of group '", pg_uid_, "' uses device ",
+                 static_cast<int>(device), " for the first time, after device ",
+                 static_cast<int>(first_device_),
+                 ". Every rank has to go to a new device with the same operation, because ranks "
+                 "meet again for it; otherwise this waits until the timeout.");
     }
   }
   TORCH_CHECK_VALUE(store_ != nullptr, "ProcessGroupOCCL needs a store to meet in");
@@ -256,6 +264,7 @@ void ProcessGroupOCCL::shutdown_until(Clock::time_point deadline) {
       communicator->destroy();
     }
     communicators_.clear();
+    reap_finished();  // what ended meanwhile holds communicators, and with them streams
   };
   {
     const std::lock_guard<std::mutex> lock(state_mutex_);

@@ -71,6 +71,13 @@ WorkOCCL::~WorkOCCL() {
   }
 }
 
+void WorkOCCL::release_resources() {
+  tensors_.clear();
+  future_.reset();
+  future_result_.reset();
+  communicator_.reset();
+}
+
 void WorkOCCL::issued(CopyBacks copy_backs) {
   bool done = requests_done();
   if (!copy_backs.empty()) {

@@ -51,6 +51,9 @@ class WorkOCCL final : public c10d::Work {
            c10::intrusive_ptr<Communicator> communicator, std::shared_ptr<Watcher> watcher,
            const OpenregStream& stream, std::vector<at::Tensor> tensors, std::size_t results);
   ~WorkOCCL() override;
+  // When the last owner is gone: somebody may still know this Work weakly, and must not keep the
+  // tensors or the communicator with that.
+  void release_resources() override;
 
   // ---- for ProcessGroupOCCL, in this order
   void add_request(occlRequest_t request) { requests_.push_back(request); }
@@ -100,7 +103,7 @@ class WorkOCCL final : public c10d::Work {
 
   const Description description_;
   const std::shared_ptr<const GroupIdentity> group_;
-  const c10::intrusive_ptr<Communicator> communicator_;
+  c10::intrusive_ptr<Communicator> communicator_;  // constant while there is an owner
   const std::shared_ptr<Watcher> watcher_;
   const OpenregStream stream_;
   const std::size_t results_;  // the first tensors_ are the outputs
