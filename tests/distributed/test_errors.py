@@ -17,10 +17,12 @@ class RefusalTest(RankTestCase):
         here = f"rank {self.rank} of 2"
         one = torch.zeros(4, device=self.device)
         backend = self.backend()
+        options = dist.BroadcastOptions()
+        options.rootRank = 2
         with self.raises(ValueError, "expected a list of one tensor, got 2", here):
             backend.broadcast([one, one])
         with self.raises(ValueError, "root 2 is not a rank", here):
-            backend.broadcast([one], 2)
+            backend.broadcast([one], options)
         with self.raises(ValueError, "expected 2 outputs (one per rank), got 1", here):
             backend.allgather([[one]], [one])
         with self.raises(ValueError, "expected 8 output elements", here):

@@ -12,6 +12,10 @@ WAIT = datetime.timedelta(seconds=30)
 class PointToPointTest(RankTestCase):
     ranks = 3
 
+    def init(self):
+        super().init()
+        dist.barrier()  # ranks meet at the first operation, and not every test uses all of them
+
     def zeros(self, count=4):
         return torch.zeros(count, device=self.device)
 

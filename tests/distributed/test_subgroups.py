@@ -1,0 +1,82 @@
+"""new_group, split_group, shrink_group."""
+
+import os
+import signal
+
+import torch
+import torch.distributed as dist
+from harness import RankTestCase
+
+
+class SubgroupTest(RankTestCase):
+    ranks = 4
+
+    def summed(self, group=None):
+        tensor = torch.full((3,), self.rank + 1.0, device=self.device)
+        dist.all_reduce(tensor, group=group)
+        return tensor.cpu()[0].item()
+
+    def test_new_groups_in_any_pattern(self):
+        self.init()
+        for members in ([0, 1], [1, 3], [0, 2, 3], [2], [3, 2, 1, 0]):
+            group = dist.new_group(members)
+            if self.rank in members:
+                self.assertEqual(self.summed(group), sum(rank + 1 for rank in members))
+            else:
+                self.assertEqual(group, dist.GroupMember.NON_GROUP_MEMBER)
+        self.assertEqual(self.summed(), 10)
+
+    def test_new_group_with_local_synchronisation(self):
+        self.init(device_id=self.device)
+        if self.rank in (1, 2):
+            group = dist.new_group([1, 2], use_local_synchronization=True)
+            self.assertEqual(self.summed(group), 5)
+        self.assertEqual(self.summed(), 10)
+
+    def test_split_group(self):
+        self.init(device_id=self.device)
+        halves = dist.split_group(split_ranks=[[0, 1], [2, 3]])
+        self.assertEqual(self.summed(halves), 3 if self.rank < 2 else 7)
+        self.assertEqual(halves.size(), 2)
+        # Some ranks are in no part.
+        inner = dist.split_group(split_ranks=[[1, 2]])
+        if self.rank in (1, 2):
+            self.assertEqual(self.summed(inner), 5)
+            self.assertEqual(dist.get_process_group_ranks(inner), [1, 2])
+        else:
+            self.assertIsNone(inner)
+        self.assertEqual(self.summed(), 10)
+
+    def test_device_mesh(self):
+        self.init(device_id=self.device)
+        mesh = dist.init_device_mesh("openreg", (2, 2), mesh_dim_names=("dp", "tp"))
+        self.assertEqual(self.summed(mesh.get_group("tp")), 3 if self.rank < 2 else 7)
+        self.assertEqual(self.summed(mesh.get_group("dp")), 4 if self.rank % 2 == 0 else 6)
+
+
+class ShrinkTest(RankTestCase):
+    ranks = 3
+
+    def test_survivors_go_on_after_a_death(self):
+        self.init(device_id=self.device)
+        tensor = torch.ones(4, device=self.device)
+        dist.all_reduce(tensor)
+        dist.barrier()
+        if self.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        with self.assertRaises(dist.DistBackendError):
+            for _ in range(2):
+                dist.all_reduce(tensor, async_op=True).wait(self.deadline())
+        group = dist.shrink_group([1], shrink_flags=dist.distributed_c10d.SHRINK_ABORT)
+        self.assertEqual(group.size(), 2)
+        alive = torch.full((4,), self.rank + 1.0, device=self.device)
+        dist.all_reduce(alive)
+        self.assertEqual(alive.cpu(), torch.full((4,), 4.0))
+
+    def deadline(self):
+        import datetime
+
+        return datetime.timedelta(seconds=30)
+
+    def _check_return_codes(self, fn, elapsed_time):
+        self.assertEqual([p.exitcode for p in self.processes], [0, -signal.SIGKILL, 0])
