@@ -1,0 +1,162 @@
+"""Run torch's own DistributedTest, which its wheel ships, on any backend and device.
+
+usage: run_disttest.py [BACKEND] [--module M] [--device D] [--mode MODE] [--world-size N] ...
+
+modes
+  asis            what torch lets a plug-in do by itself; tensors are on the CPU.
+  default-device  the CPU and gloo half of the suite, with tensors on the device.
+  port            the CUDA and NCCL half, with the device and backend in their place.
+
+Prints a line per test and a table of the runs. The module must register the device and the
+backend when it is imported. The suite checks few values, so it adds to tests/distributed and does
+not replace it.
+"""
+
+import argparse
+import collections
+import contextlib
+import importlib
+import json
+import logging
+import multiprocessing
+import os
+import re
+import sys
+import tempfile
+import time
+import unittest
+
+from exclusions import EXCLUSIONS
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("backend", nargs="?", default="occl")
+    parser.add_argument("--module", action="append", default=[])
+    parser.add_argument("--device", default="openreg")
+    parser.add_argument("--world-size", type=int, default=2)
+    parser.add_argument(
+        "--mode", default="port", choices=["asis", "default-device", "port"], help="see above"
+    )
+    parser.add_argument("-k", dest="only", default="", help="run tests that match this expression")
+    parser.add_argument("--shard", default="0/1", help="I/N: every N-th test from I on")
+    parser.add_argument("--budget", type=float, default=3600, help="stop after this many seconds")
+    parser.add_argument("--test-timeout", type=int, default=120, help="seconds for each test")
+    parser.add_argument("--json", help="write the results to this file")
+    parser.add_argument("--list", action="store_true", help="name the tests and stop")
+    options = parser.parse_args(arguments)
+    options.module = options.module or ["torch_openreg"]
+    return options
+
+
+def prepare(options, logs, folder):
+    """The environment that the suite, the fork server and the ranks read."""
+    config = {
+        "backend": options.backend,
+        "modules": options.module,
+        "device": options.device,
+        "mode": options.mode,
+        "logs": logs,
+    }
+    here = os.path.dirname(os.path.abspath(__file__))
+    os.environ.update(
+        BACKEND=options.backend,
+        WORLD_SIZE=str(options.world_size),
+        OMP_NUM_THREADS="1",
+        DISTRIBUTED_TESTS_DEFAULT_TIMEOUT=str(options.test_timeout),
+        DISTTEST_CONFIG=json.dumps(config),
+        PYTHONWARNINGS="ignore",
+        TEMP_DIR=folder,
+        INIT_METHOD=f"file://{folder}/init_dir/shared_init_file",
+        PYTHONPATH=os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])]),
+    )
+    sys.path.insert(0, here)
+    multiprocessing.set_forkserver_preload(["disttest_suite"])
+
+
+def excluded(name):
+    return next((why for what, why in EXCLUSIONS.items() if re.match(what, name)), None)
+
+
+def run_one(suite, name, logs):
+    """("pass" | "fail" | "skip", why)"""
+    result = unittest.TestResult()
+    with (
+        open(os.path.join(logs, f"{name}.parent.log"), "w") as log,
+        contextlib.redirect_stdout(log),
+        contextlib.redirect_stderr(log),
+    ):
+        suite(name).run(result)
+    if result.skipped:
+        return "skip", result.skipped[0][1]
+    if result.failures or result.errors:
+        text = (result.failures + result.errors)[0][1].strip().splitlines()
+        errors = [line for line in text if re.match(r"\S*(Error|Exception|Failure)\b", line)]
+        return "fail", (errors or text)[-1][:300]
+    return "pass", ""
+
+
+def report(options, results, seconds):
+    """The table, and why what did not pass did not."""
+    counts = collections.Counter(outcome for outcome, _ in results.values())
+    for outcome in ("fail", "skip", "excluded"):
+        reasons = collections.defaultdict(list)
+        for name, (found, why) in results.items():
+            if found == outcome:
+                reasons[why].append(name)
+        if reasons:
+            print(f"\n{outcome}:")
+        for why, names in sorted(reasons.items(), key=lambda item: -len(item[1])):
+            shown = ", ".join(names if outcome != "skip" else names[:2])
+            print(f"  {len(names):3} {why}: {shown}")
+    print(
+        "\n| backend | device | mode | ranks | passed | failed | skipped | excluded | not run | s |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    print(
+        f"| {options.backend} | {options.device} | {options.mode} | {options.world_size} "
+        f"| {counts['pass']} | {counts['fail']} | {counts['skip']} | {counts['excluded']} "
+        f"| {counts['not run']} | {seconds:.0f} |"
+    )
+    return counts
+
+
+def run(options):
+    with (
+        tempfile.TemporaryDirectory(prefix="disttest-") as logs,
+        tempfile.TemporaryDirectory(prefix="disttest-") as folder,
+    ):
+        prepare(options, logs, folder)
+        module = importlib.import_module("disttest_suite")
+        module.fresh_folders()
+        logging.getLogger("torch.testing._internal.common_distributed").setLevel(logging.WARNING)
+        importlib.import_module(
+            "torch.testing._internal.common_distributed"
+        ).TIMEOUT_OVERRIDE.clear()
+        names = unittest.TestLoader().getTestCaseNames(module.DistSuite)
+        first, step = map(int, options.shard.split("/"))
+        names = [name for name in names if re.search(options.only, name)][first::step]
+        if options.list:
+            print("\n".join(names))
+            return 0
+        results, begin = {}, time.monotonic()
+        for name in names:
+            start = time.monotonic()
+            if start - begin > options.budget:
+                results[name] = ("not run", "the budget is spent")
+                continue
+            why = excluded(name)
+            results[name] = ("excluded", why) if why else run_one(module.DistSuite, name, logs)
+            outcome, why = results[name]
+            print(f"{outcome:8} {time.monotonic() - start:6.1f}s {name} {why[:150]}", flush=True)
+        counts = report(options, results, time.monotonic() - begin)
+        if options.json:
+            with open(options.json, "w") as file:
+                json.dump({"options": vars(options), "results": results}, file, indent=1)
+        return 1 if counts["fail"] or counts["not run"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(run(parse(sys.argv[1:])))
