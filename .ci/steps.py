@@ -27,8 +27,8 @@ STEPS = {
     "arrows": (ROOT, [sys.executable, "tests/layering/check_arrows.py"]),
     "monorepo": (MONOREPO, ["test", "//..."]),
     "swapped_runtime": (MONOREPO, ["test", _SWAP, "//vendor:swapped_test"]),
+    # With UBSan: --config=asan has both.
     "asan": (ROOT, ["test", "--config=asan", *_LAYERS]),
-    "ubsan": (ROOT, ["test", "--config=ubsan", *_LAYERS]),
     "tsan": (ROOT, ["test", "--config=tsan", *_LAYERS]),
     "reproducible_wheel": (ROOT, [sys.executable, "tools/wheel/check_reproducible.py"]),
 }
