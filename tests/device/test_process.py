@@ -115,7 +115,7 @@ def test_exit_while_a_thread_waits_for_a_device():
     code = """
         import threading, torch, torch_openreg
         from torch_openreg import _C
-        gate = _C._StreamGate(torch.openreg.current_stream(), 1.0)
+        gate = _C._StreamGate(torch.openreg.current_stream(), 60.0)
         stream = torch.openreg.current_stream()
         def wait():
             try:
