@@ -17,7 +17,7 @@ PARTS = {
     "default-device": (
         "test_(all_gather_full_group|all_reduce_full_group_max|broadcast_group|scatter_full_group"
         "|reduce_full_group_sum|send_recv_any_source|send_recv_with_tag|barrier_timeout_global"
-        "|new_subgroups|irecv)$"
+        "|new_subgroups)$"
     ),
 }
 
