@@ -31,7 +31,11 @@ class CollectivesTest(RankTestCase):
 
     def same(self, found, expected, *what):
         self.assertEqual(found.shape, expected.shape, msg=str(what))
-        self.assertEqual(oracle.as_bytes(found).tolist(), oracle.as_bytes(expected).tolist(), what)
+        bits, right = oracle.as_bytes(found), oracle.as_bytes(expected)
+        if not torch.equal(bits, right):
+            first = int((bits != right).nonzero()[0]) // found.element_size()
+            element = (found.cpu().reshape(-1)[first], expected.reshape(-1)[first])
+            self.fail(f"{what}: element {first} is {element[0]}, expected {element[1]}")
 
     def test_all_reduce_of_every_dtype_and_operation(self):
         self.init()
