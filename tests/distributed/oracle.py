@@ -37,7 +37,9 @@ def reduced(tensors, op="SUM"):
     wide = [tensor.to(_WIDE.get(dtype, dtype)) for tensor in tensors]
     if op == "AVG":
         total = functools.reduce(torch.add, wide)
-        if dtype.is_floating_point or dtype.is_complex:
+        if dtype.is_complex:  # torch divides complex numbers by complex ones: not rounded once
+            return torch.view_as_complex(torch.view_as_real(total) / len(tensors)).to(dtype)
+        if dtype.is_floating_point:
             return (total / len(tensors)).to(dtype)
         return torch.div(total, len(tensors), rounding_mode="trunc").to(dtype)
     return functools.reduce(_BINARY[op], wide).to(dtype)
