@@ -46,6 +46,11 @@ CpuCall::CpuCall(const char* op, c10::DeviceIndex device, bool allocate_on_devic
       hold_(std::in_place, current_stream(device), op),
       switch_(allocate_on_device ? device : c10::DeviceIndex{-1}) {}
 
+CpuCall::CpuCall(std::try_to_lock_t /*try_to_lock*/, const char* op, c10::DeviceIndex device)
+    : device_(kOpenreg, device),
+      attempt_(std::in_place, current_stream(device), op),
+      switch_(device) {}
+
 CpuCall::CpuCall(c10::DeviceIndex device) : device_(kOpenreg, device), switch_(-1) {}
 
 CpuCall::~CpuCall() {
@@ -57,32 +62,29 @@ CpuCall::~CpuCall() {
   }
 }
 
-const Alias* CpuCall::find_shared(const c10::StorageImpl* storage) {
-  if (storage == nullptr) {
-    return nullptr;
-  }
+std::ptrdiff_t CpuCall::find_sharing(const c10::StorageImpl* storage) {
+  const auto storage_of = [](const Entry& entry) -> const c10::StorageImpl* {
+    return entry.original->unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  };
+  const auto count = static_cast<std::ptrdiff_t>(entries_.size());
   if (entries_.size() < kMaxLinearSearch) [[likely]] {
-    for (const Entry& entry : entries_) {
-      if (entry.alias != nullptr &&
-          entry.original->unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() ==
-              storage) {
-        return entry.alias;
+    for (std::ptrdiff_t i = 0; i < count; ++i) {
+      if (entries_[i].alias != nullptr && storage_of(entries_[i]) == storage) {
+        return i;
       }
     }
-    return nullptr;
+    return -1;
   }
   if (by_storage_ == nullptr) {
-    by_storage_ = std::make_unique<std::unordered_map<const c10::StorageImpl*, const Alias*>>();
-    for (const Entry& entry : entries_) {
-      if (entry.alias != nullptr) {
-        by_storage_->emplace(
-            entry.original->unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(),
-            entry.alias);
+    by_storage_ = std::make_unique<std::unordered_map<const c10::StorageImpl*, std::ptrdiff_t>>();
+    for (std::ptrdiff_t i = 0; i < count; ++i) {
+      if (entries_[i].alias != nullptr) {
+        by_storage_->emplace(storage_of(entries_[i]), i);
       }
     }
   }
   const auto found = by_storage_->find(storage);
-  return found == by_storage_->end() ? nullptr : found->second;
+  return found == by_storage_->end() ? -1 : found->second;
 }
 
 size_t CpuCall::add(const at::Tensor& original, bool written) {
@@ -99,13 +101,24 @@ size_t CpuCall::add(const at::Tensor& original, bool written) {
     // A lazy copy: the kernel may write, and does not know that the memory is shared.
     storage->mutable_data();
   }
-  const Alias* shared = find_shared(storage);
+  const std::ptrdiff_t sharing = find_sharing(storage);
+  const Alias* shared = nullptr;
+  if (sharing >= 0) [[unlikely]] {
+    // The same tensor twice has to stay one: kernels treat `out` that is an input differently.
+    for (size_t i = static_cast<size_t>(sharing); i < entries_.size(); ++i) {
+      if (entries_[i].original->unsafeGetTensorImpl() == impl) {
+        entries_[i].written = entries_[i].written || written;
+        return i;
+      }
+    }
+    shared = entries_[static_cast<size_t>(sharing)].alias;
+  }
   c10::intrusive_ptr<Alias> alias = AliasPool::take();
   alias->assign(*impl, shared);
   Alias* raw = alias.get();
   entries_.push_back({at::Tensor(std::move(alias)), &original, raw, written});
   if (by_storage_ != nullptr && shared == nullptr) {
-    by_storage_->emplace(storage, raw);
+    by_storage_->emplace(storage, static_cast<std::ptrdiff_t>(entries_.size()) - 1);
   }
   return entries_.size() - 1;
 }
@@ -172,6 +185,13 @@ void CpuCall::write_back(const Entry& entry) {
     original->set_sizes_and_strides(entry.alias->sizes(), entry.alias->strides(),
                                     entry.alias->storage_offset());
   }
+  // Kernels also answer with lazy bits (lu_solve's out).
+  if (entry.alias->is_conj() != original->is_conj()) [[unlikely]] {
+    original->_set_conj(entry.alias->is_conj());
+  }
+  if (entry.alias->is_neg() != original->is_neg()) [[unlikely]] {
+    original->_set_neg(entry.alias->is_neg());
+  }
 }
 
 void CpuCall::finish() {
@@ -214,7 +234,8 @@ at::Tensor CpuCall::wrap(at::Tensor&& result) {
       return *entry->original;
     }
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(impl->has_storage(), "openreg has no ", impl->layout(),
+  TORCH_CHECK_NOT_IMPLEMENTED(impl->has_storage() && !impl->is_quantized(), "openreg has no ",
+                              impl->is_quantized() ? "quantized" : c10::str(impl->layout()),
                               " tensors, which this operator would return.");
   const c10::Storage& storage = impl->unsafe_storage();
   const Entry* host = nullptr;

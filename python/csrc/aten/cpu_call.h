@@ -8,6 +8,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <unordered_map>
 
@@ -79,12 +80,17 @@ class DeviceFinder {
 class CpuCall {
  public:
   CpuCall(const char* op, c10::DeviceIndex device, bool allocate_on_device = true);
+  // As above, but does not wait: false in a boolean context, and of no use, where the stream is not
+  // empty.
+  CpuCall(std::try_to_lock_t try_to_lock, const char* op, c10::DeviceIndex device);
   // For a caller that holds the stream already, or runs on its worker, and whose results exist:
   // what the kernel allocates is temporary and comes from the host.
   explicit CpuCall(c10::DeviceIndex device);
   ~CpuCall();
   CpuCall(const CpuCall&) = delete;
   CpuCall& operator=(const CpuCall&) = delete;
+
+  explicit operator bool() const { return !attempt_.has_value() || static_cast<bool>(*attempt_); }
 
   // The alias of `original`, as the index to give to at(); a tensor of the host is its own alias.
   // `written`: the kernel may resize or restride it, and may return it.
@@ -113,7 +119,8 @@ class CpuCall {
     bool written;
   };
 
-  const Alias* find_shared(const c10::StorageImpl* storage);
+  // The first entry whose original has this storage, -1 if there is none.
+  std::ptrdiff_t find_sharing(const c10::StorageImpl* storage);
   const Entry* find_storage(const c10::StorageImpl* storage) const;
   const Entry* find_tensor(const c10::TensorImpl* tensor) const;
   void write_back(const Entry& entry);
@@ -122,11 +129,12 @@ class CpuCall {
 
   c10::Device device_;
   std::optional<StreamHold> hold_;
+  std::optional<TryStreamHold> attempt_;
   AllocationSwitch switch_;
   at::AutoDispatchBelowADInplaceOrView below_;
   c10::SmallVector<Entry, 6> entries_;
-  // From the original's storage to the entry, where there are many.
-  std::unique_ptr<std::unordered_map<const c10::StorageImpl*, const Alias*>> by_storage_;
+  // From the original's storage to its first entry, where there are many.
+  std::unique_ptr<std::unordered_map<const c10::StorageImpl*, std::ptrdiff_t>> by_storage_;
 };
 
 }  // namespace torch_openreg

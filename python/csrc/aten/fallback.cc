@@ -2,105 +2,19 @@
 
 #include <torch/library.h>
 
-#include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "python/csrc/aten/boxed_call.h"
 #include "python/csrc/aten/cpu_call.h"
-#include "python/csrc/aten/host_arguments.h"
+#include "python/csrc/aten/deferral.h"
+#include "python/csrc/aten/operator_lists.h"
 
 namespace torch_openreg {
 namespace {
 
 using c10::IValue;
 using torch::jit::Stack;
-
-bool is_written(const c10::Argument& argument) {
-  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-}
-
-bool takes_generator(const c10::Argument& argument) {
-  const c10::TypePtr& type = argument.type();
-  if (type->kind() == c10::TypeKind::OptionalType) {
-    return type->expectRef<c10::OptionalType>().getElementType()->kind() ==
-           c10::TypeKind::GeneratorType;
-  }
-  return type->kind() == c10::TypeKind::GeneratorType;
-}
-
-// Takes the tensors of the arguments, in order, into `tensors`, and shows them to `finder`.
-void collect(const c10::FunctionSchema& schema, at::ArrayRef<IValue> arguments,
-             DeviceFinder& finder, std::vector<at::Tensor>& tensors) {
-  const auto take = [&](const at::Tensor& tensor, bool written) {
-    written ? finder.see_written(tensor) : finder.see(tensor);
-    tensors.push_back(tensor);
-  };
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const IValue& value = arguments[i];
-    const bool written = is_written(schema.arguments()[i]);
-    if (value.isTensor()) {
-      take(value.toTensor(), written);
-    } else if (value.isTensorList()) {
-      for (const at::Tensor& tensor : value.toTensorVector()) {
-        take(tensor, written);
-      }
-    } else if (value.isOptionalTensorList()) {
-      for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
-        if (tensor.has_value()) {
-          take(*tensor, written);
-        }
-      }
-    } else if (value.isDevice()) {
-      finder.see(std::optional<c10::Device>(value.toDevice()));
-    }
-  }
-}
-
-// Replaces the arguments on the stack by what the CPU's kernel is to see. `next` is the first of
-// the tensors that collect() took.
-class Replacer {
- public:
-  Replacer(CpuCall& call, const std::vector<at::Tensor>& tensors)
-      : call_(call), next_(tensors.data()) {}
-
-  void replace(const c10::Argument& argument, IValue& value) {
-    const bool written = is_written(argument);
-    if (value.isTensor()) {
-      value = alias(written);
-    } else if (value.isTensorList()) {
-      const size_t size = value.toListRef().size();
-      c10::List<at::Tensor> list;
-      list.reserve(size);
-      for (size_t i = 0; i < size; ++i) {
-        list.push_back(alias(written));
-      }
-      value = std::move(list);
-    } else if (value.isOptionalTensorList()) {
-      replace_optional_list(value, written);
-    } else if (value.isDevice()) {
-      if (value.toDevice().is_privateuseone()) {
-        value = c10::Device(c10::DeviceType::CPU);
-      }
-    } else if ((value.isNone() || value.isGenerator()) && takes_generator(argument)) {
-      value = call_.generator(value.toOptional<at::Generator>());
-    }
-  }
-
- private:
-  at::Tensor alias(bool written) { return call_.at(call_.add(*next_++, written)); }
-
-  void replace_optional_list(IValue& value, bool written) {
-    c10::List<std::optional<at::Tensor>> list;
-    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
-      list.push_back(tensor.has_value() ? std::optional<at::Tensor>(alias(written)) : std::nullopt);
-    }
-    value = std::move(list);
-  }
-
-  CpuCall& call_;
-  const at::Tensor* next_;
-};
 
 void wrap_result(CpuCall& call, IValue& value) {
   if (value.isTensor()) {
@@ -129,12 +43,46 @@ bool is_torch_kernel(const c10::OperatorHandle& op) {
 
 }  // namespace
 
+namespace {
+
+// Waits until the device's stream is empty, if it has to.
+void compute(const c10::OperatorHandle& op, CpuCall& call, const std::vector<at::Tensor>& tensors,
+             Stack* stack) {
+  const c10::FunctionSchema& schema = op.schema();
+  const size_t begin = stack->size() - schema.arguments().size();
+  const at::Tensor* next = tensors.data();
+  replace_tensors(schema, stack->data() + begin, [&](const at::Tensor&, bool written) {
+    return call.at(call.add(*next++, written));
+  });
+  replace_devices(schema, stack->data() + begin, call);
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  call.finish();
+  for (size_t i = begin; i < stack->size(); ++i) {
+    wrap_result(call, (*stack)[i]);
+  }
+}
+
+// The results of an operator that was queued: the arguments that it writes to, in their order.
+void return_written(const c10::FunctionSchema& schema, Stack* stack) {
+  const size_t count = schema.arguments().size();
+  const Stack arguments(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
+  torch::jit::drop(*stack, count);
+  size_t returned = 0;
+  for (size_t i = 0; i < count && returned < schema.returns().size(); ++i) {
+    if (is_written(schema.arguments()[i])) {
+      stack->push_back(arguments[i]);
+      ++returned;
+    }
+  }
+}
+
+}  // namespace
+
 void cpu_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, Stack* stack) {
   check_exists(op);
   const c10::FunctionSchema& schema = op.schema();
   const char* name = schema.name().c_str();
   const size_t count = schema.arguments().size();
-  const size_t begin = stack->size() - count;
 
   DeviceFinder finder(name);
   if (accepts_host_tensors(schema.name())) {
@@ -142,18 +90,31 @@ void cpu_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, S
   }
   std::vector<at::Tensor> tensors;
   tensors.reserve(count);
-  collect(schema, torch::jit::last(*stack, count), finder, tensors);
+  const auto arguments = torch::jit::last(*stack, count);
+  for_each_tensor(schema, arguments, [&](const at::Tensor& tensor, bool written) {
+    written ? finder.see_written(tensor) : finder.see(tensor);
+    tensors.push_back(tensor);
+  });
+  for (const IValue& value : arguments) {
+    if (value.isDevice()) {
+      finder.see(std::optional<c10::Device>(value.toDevice()));
+    }
+  }
 
-  CpuCall call(name, finder.device(), is_torch_kernel(op));
-  Replacer replacer(call, tensors);
-  for (size_t i = 0; i < count; ++i) {
-    replacer.replace(schema.arguments()[i], (*stack)[begin + i]);
+  const c10::DeviceIndex device = finder.device();
+  if (is_torch_kernel(op) && may_be_deferred(schema)) {
+    CpuCall call(std::try_to_lock, name, device);
+    if (call) [[likely]] {
+      compute(op, call, tensors, stack);
+      return;
+    }
+    if (defer(op, current_stream(device), arguments.vec())) {
+      return_written(schema, stack);
+      return;
+    }
   }
-  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
-  call.finish();
-  for (size_t i = begin; i < stack->size(); ++i) {
-    wrap_result(call, (*stack)[i]);
-  }
+  CpuCall call(name, device, is_torch_kernel(op));
+  compute(op, call, tensors, stack);
 }
 
 namespace {
@@ -185,11 +146,12 @@ void register_preferred_fallbacks() {
     if (!op.has_value() || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
       continue;
     }
-    const bool made_from_out =
+    const bool composed_elsewhere =
         op->hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
-        op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+        (op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) ||
+         op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd));
     const bool foreach = name.name.rfind("aten::_foreach_", 0) == 0;
-    if (made_from_out || foreach) {
+    if (composed_elsewhere || foreach || is_composed_for_cpu_only(name)) {
       library->impl(c10::toString(name).c_str(),
                     torch::CppFunction::makeFromBoxedFunction<&cpu_fallback>());
     }

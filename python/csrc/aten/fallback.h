@@ -13,9 +13,9 @@ namespace torch_openreg {
 void cpu_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                   torch::jit::Stack* stack);
 
-// Lets cpu_fallback also compute operators for which torch has a slower way than the CPU's kernel:
-// those made from their `out=` form, and foreach operators, which would become one operator a
-// tensor. Called once, after all kernels of the extension are registered.
+// Lets cpu_fallback also compute operators that torch would compose for an unknown device although
+// the CPU has a kernel (from their `out=` form, mostly), and foreach operators, which would become
+// one operator a tensor. Called once, after all kernels of the extension are registered.
 void register_preferred_fallbacks();
 
 }  // namespace torch_openreg

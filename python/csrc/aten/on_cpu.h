@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "python/csrc/aten/cpu_call.h"
+#include "python/csrc/aten/deferral.h"
 
 namespace torch_openreg {
 
@@ -172,6 +173,25 @@ T to_device(CpuCall& /*call*/, T&& result) {
   return std::move(result);
 }
 
+// The last argument that is written to: `self` in place, `out` of out= (its C++ type says so).
+inline at::Tensor* written_argument() { return nullptr; }
+template <typename First, typename... Rest>
+at::Tensor* written_argument(First&& first, Rest&&... rest) {
+  at::Tensor* later = written_argument(std::forward<Rest>(rest)...);
+  if constexpr (std::is_same_v<First, at::Tensor&>) {
+    return later != nullptr ? later : &first;
+  } else {
+    return later;
+  }
+}
+
+// In place, out= or nothing returned, and nothing random: it may be queued (see deferral.h).
+template <typename Result, typename... Args>
+inline constexpr bool kMayBeDeferred =
+    (std::is_same_v<Result, at::Tensor&> || std::is_void_v<Result>) &&
+    !(std::is_same_v<Args, std::optional<at::Generator>> || ...) &&
+    c10::impl::can_box_all<Args...>::value;
+
 template <typename Op, typename Schema>
 struct OnCpu;
 
@@ -180,9 +200,23 @@ struct OnCpu<Op, Result(Args...)> {
   static Result call(Args... args) {
     DeviceFinder finder(Op::name);
     (CpuArgument<Args>::see(finder, args), ...);
-    CpuCall call(Op::name, finder.device());
+    const c10::DeviceIndex device = finder.device();
+    if constexpr (kMayBeDeferred<Result, Args...>) {
+      CpuCall call(std::try_to_lock, Op::name, device);
+      if (call) [[likely]] {
+        return compute(call, std::forward<Args>(args)...);
+      }
+      return on_busy_stream(device, std::forward<Args>(args)...);
+    } else {
+      CpuCall call(Op::name, device);
+      return compute(call, std::forward<Args>(args)...);
+    }
+  }
+
+ private:
+  static Result compute(CpuCall& call, Args... args) {
     std::tuple<CpuArgument<Args>...> in{CpuArgument<Args>(call, std::forward<Args>(args))...};
-    const auto compute = [&in]() -> Result {
+    const auto redispatch = [&in]() -> Result {
       return std::apply(
           [](auto&... argument) -> Result {
             return Op::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), argument.get()...);
@@ -190,13 +224,27 @@ struct OnCpu<Op, Result(Args...)> {
           in);
     };
     if constexpr (std::is_void_v<Result>) {
-      compute();
+      redispatch();
       call.finish();
     } else {
-      decltype(auto) result = compute();
+      decltype(auto) result = redispatch();
       call.finish();
       return to_device(call, std::forward<Result>(result));
     }
+  }
+
+  [[gnu::noinline]] static Result on_busy_stream(c10::DeviceIndex device, Args... args) {
+    static const c10::OperatorHandle op =
+        c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
+    if (defer(op, current_stream(device), c10::impl::boxArgs<Args...>(args...))) {
+      if constexpr (std::is_void_v<Result>) {
+        return;
+      } else {
+        return *written_argument(args...);
+      }
+    }
+    CpuCall call(Op::name, device);
+    return compute(call, std::forward<Args>(args)...);
   }
 };
 

@@ -1,0 +1,26 @@
+// Operators on a stream that is not empty: queued wherever everything that they write exists, so
+// that the host does not wait.
+#ifndef PYTHON_CSRC_ATEN_DEFERRAL_H_
+#define PYTHON_CSRC_ATEN_DEFERRAL_H_
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include "python/csrc/runtime/stream.h"
+
+namespace torch_openreg {
+
+// True if `schema` returns nothing but what it writes to (in place, out=, foreach) and draws no
+// random numbers: then only a resize can stand in the way of queueing it.
+bool may_be_deferred(const c10::FunctionSchema& schema);
+
+// Queues `op` on `stream` with `arguments`, which have to satisfy may_be_deferred. Shapes and
+// dtypes are checked first, by the meta device's kernel: its errors are thrown here. Returns false,
+// and does nothing, where that kernel does not exist or a result would be resized: then the caller
+// has to wait. Errors that depend on data surface at the next synchronise.
+bool defer(const c10::OperatorHandle& op, const OpenregStream& stream,
+           const torch::jit::Stack& arguments);
+
+}  // namespace torch_openreg
+
+#endif  // PYTHON_CSRC_ATEN_DEFERRAL_H_
