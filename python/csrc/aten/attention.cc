@@ -1,5 +1,6 @@
 // Scaled dot product attention by the CPU's fused kernel, wherever the CPU would use it.
 #include <ATen/core/Tensor.h>
+#include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/_fused_sdp_choice_ops.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward_ops.h>
@@ -101,3 +102,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace torch_openreg
+
+namespace at::native {
+
+// scaled_dot_product_attention asks the stub, not the operator.
+REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &torch_openreg::fused_sdp_choice)
+
+}  // namespace at::native

@@ -27,7 +27,8 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
   }
   at::Tensor mask = at::empty_like(x, x.options().dtype(at::kBool));
   mask.bernoulli_(1 - p, call.generator(std::nullopt));
-  at::Tensor output = x.mul(mask).mul_(1 / (1 - p));
+  // In this order, as torch's dropout on the CPU rounds.
+  at::Tensor output = x.mul(mask.to(x.scalar_type()).div_(1 - p));
   return {call.wrap(std::move(output)), call.wrap(std::move(mask))};
 }
 
