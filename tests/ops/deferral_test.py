@@ -1,0 +1,142 @@
+"""Operators on a stream that is busy: queued where their results exist, and still right."""
+
+import pytest
+import torch
+import torch_openreg  # noqa: F401
+from torch_openreg import _C
+
+DEVICE = "openreg"
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def busy():
+    """The current stream, busy until the test opens its gate."""
+    stream = torch.openreg.Stream()
+    torch.ones(1, device=DEVICE).add_(1)  # the device is alive
+    with torch.openreg.stream(stream):
+        gate = _C._StreamGate(stream, DEADLINE_S)
+        yield gate
+        gate.open()
+        stream.synchronize()
+
+
+def made_before(*tensors):
+    return [tensor.to(DEVICE) for tensor in tensors]
+
+
+CALLS = {
+    "in place": lambda a, b: a.add_(b, alpha=2),
+    "a scalar": lambda a, b: a.mul_(3),
+    "a host scalar": lambda a, b: a.add_(torch.tensor(2.0)),
+    "fill": lambda a, b: a.fill_(7),
+    "zero": lambda a, b: a.zero_(),
+    "copy": lambda a, b: a.copy_(b),
+    "a cast": lambda a, b: a.copy_(b.to(torch.int64) if b.device.type == "cpu" else b),
+    "out": lambda a, b: torch.mul(a, b, out=a),
+    "foreach": lambda a, b: torch._foreach_add_([a, b], 1),
+    "foreach copy": lambda a, b: torch._foreach_copy_([a], [b]),
+    "masked": lambda a, b: (
+        a.masked_fill_(torch.ones_like(b, dtype=torch.bool), 5)
+        if b.device.type == "cpu"
+        else a.fill_(5)
+    ),
+    "addcdiv": lambda a, b: a.addcdiv_(b, b, value=-1),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_it_is_queued_and_gives_the_cpus_numbers(name):
+    call = CALLS[name]
+    hosts = [torch.arange(4.0) + 1, torch.arange(4.0) + 2]
+    devices = made_before(*hosts)
+    call(*hosts)
+    stream = torch.openreg.Stream()
+    with torch.openreg.stream(stream):
+        gate = _C._StreamGate(stream, DEADLINE_S)
+        call(*devices)
+        assert not stream.query()
+        gate.open()
+        stream.synchronize()
+    for host, device in zip(hosts, devices, strict=True):
+        assert torch.equal(device.cpu(), host)
+
+
+def test_the_order_of_the_queue_is_kept(busy):
+    with torch.openreg.stream(torch.openreg.default_stream()):
+        tensor = torch.zeros(4, device=DEVICE)
+    tensor.add_(1)
+    tensor.mul_(5)
+    tensor.sub_(2)
+    busy.open()
+    torch.openreg.current_stream().synchronize()
+    assert tensor.tolist() == [3] * 4
+
+
+def test_tensors_live_until_the_work_is_done(busy):
+    with torch.openreg.stream(torch.openreg.default_stream()):
+        tensor = torch.zeros(1 << 16, device=DEVICE)
+        other = torch.ones(1 << 16, device=DEVICE)
+    tensor.add_(other)
+    del other
+    with torch.openreg.stream(torch.openreg.default_stream()):
+        thief = torch.full((1 << 16,), 9.0, device=DEVICE)
+    busy.open()
+    torch.openreg.current_stream().synchronize()
+    assert tensor.sum().item() == 1 << 16 and thief[0].item() == 9
+
+
+def test_a_wrong_shape_is_an_error_at_the_call(busy):
+    with torch.openreg.stream(torch.openreg.default_stream()):
+        tensor, other = torch.zeros(4, device=DEVICE), torch.zeros(5, device=DEVICE)
+    with pytest.raises(RuntimeError, match="broadcast|size"):
+        tensor.add_(other)
+    with pytest.raises(RuntimeError, match="must match the existing size"):
+        tensor.copy_(other)
+
+
+def test_host_memory_may_change_after_the_call(busy):
+    with torch.openreg.stream(torch.openreg.default_stream()):
+        tensor = torch.zeros(4, device=DEVICE)
+    host = torch.ones(4)
+    tensor.copy_(host)
+    scalar = torch.tensor(2.0)
+    tensor.add_(scalar)
+    host.fill_(100)
+    scalar.fill_(100)
+    busy.open()
+    torch.openreg.current_stream().synchronize()
+    assert tensor.tolist() == [3] * 4
+
+
+def test_a_pinned_copy_to_the_host_does_not_wait(busy):
+    with torch.openreg.stream(torch.openreg.default_stream()):
+        tensor = torch.ones(4, device=DEVICE)
+    host = torch.zeros(4).pin_memory()
+    host.copy_(tensor, non_blocking=True)
+    assert host.tolist() == [0] * 4
+    busy.open()
+    torch.openreg.current_stream().synchronize()
+    assert host.tolist() == [1] * 4
+
+
+def test_a_copy_between_devices_follows_both_streams(busy):
+    with torch.openreg.stream(torch.openreg.default_stream()):
+        source = torch.zeros(4, device="openreg:0")
+        target = torch.zeros(4, device="openreg:1")
+    source.add_(1)
+    target.copy_(source)
+    busy.open()
+    torch.openreg.synchronize("openreg:1")
+    assert target.tolist() == [1] * 4
+
+
+def test_what_it_would_be_on_the_device_only_fails_at_the_synchronise(busy):
+    with torch.openreg.stream(torch.openreg.default_stream()):
+        tensor = torch.zeros(4, device=DEVICE)
+        index = torch.tensor([9], device=DEVICE)
+        values = torch.ones(1, device=DEVICE)
+    tensor.index_add_(0, index, values)
+    busy.open()
+    with pytest.raises(RuntimeError, match="index"):
+        torch.openreg.current_stream().synchronize()
