@@ -9,7 +9,11 @@ import pathlib
 import sys
 
 # Beside these, what starts with "bazel-" is Bazel's.
-_SKIPPED = {"__pycache__", ".git", ".mypy_cache", ".pytest_cache", ".ruff_cache", "user.bazelrc"}
+_SKIPPED = {
+    *("__pycache__", ".git", ".mypy_cache", ".pytest_cache", ".ruff_cache", "user.bazelrc"),
+    # Written by //examples:train_digits where it is started.
+    *("train_digits.json", "train_digits.png", "train_digits_trace.json"),
+}
 
 
 def walk(root):
