@@ -20,7 +20,26 @@ def test_a_lazily_conjugated_tensor_is_read_right():
     assert torch.equal(device.conj().cpu(), host.conj())
     assert torch.equal(device.conj().imag.cpu(), host.conj().imag)
     assert torch.equal((device.conj() @ device.mT).cpu(), host.conj() @ host.mT)
-    assert torch.equal(torch.vdot(device[0], device[1].conj()).cpu(), host[0].vdot(host[1].conj()))
+    for function in (torch.dot, torch.vdot):
+        got = function(device[0].conj(), device[1])
+        assert torch.equal(got.cpu(), function(host[0].conj(), host[1]))
+    got = torch.addmm(device[:, :3].conj(), device.conj(), device.mH)
+    assert torch.equal(got.cpu(), torch.addmm(host[:, :3].conj(), host.conj(), host.mH))
+    assert torch.equal(device.conj().imag.neg().abs().cpu(), host.imag.abs())
+
+
+def test_a_lazily_negated_tensor_is_read_right():
+    device = torch.tensor([1 + 2j, 3 - 4j], device=DEVICE)
+    negated = device.conj().imag
+    assert negated.is_neg() and negated.cpu().tolist() == [-2, 4]
+    assert (negated + 1).tolist() == [-1, 5] and negated.clone().is_neg() is False
+    negated.mul_(2)
+    assert device.tolist() == [1 + 4j, 3 - 8j]
+
+
+def test_abs_of_complex_numbers_is_real():
+    result = torch.tensor([3 + 4j, -5j], device=DEVICE).abs()
+    assert result.dtype == torch.float32 and result.tolist() == [5, 5]
 
 
 @pytest.mark.parametrize("view", [torch.view_as_real, torch.real, torch.imag])
@@ -83,12 +102,55 @@ def test_resize_keeps_what_was_there_and_views_of_it():
     assert tensor[:4].tolist() == [0, 9, 9, 3]
 
 
-def test_out_with_gaps_is_filled_and_keeps_its_strides():
-    storage = torch.zeros(3, 4, device=DEVICE)
-    out = storage[:, ::2]
-    result = torch.tril(torch.ones(3, 2, device=DEVICE), out=out)
-    assert result is out and out.stride() == (4, 2)
-    assert storage.tolist() == [[1, 0, 0, 0], [1, 0, 1, 0], [1, 0, 1, 0]]
+IMAGE = torch.arange(64.0).view(1, 4, 4, 4)
+SQUARE = torch.tensor([[4.0, 1, 2], [1, 5, 3], [2, 3, 6]])
+# Each writes one tensor, or several, of the shapes that it returns.
+OUT_CALLS = {
+    "avg_pool3d": lambda d, **o: torch.ops.aten.avg_pool3d(IMAGE.to(d), [2, 2, 2], **o),
+    "linalg.lu_factor": lambda d, **o: torch.linalg.lu_factor(SQUARE.to(d), **o),
+    "linalg.qr": lambda d, **o: torch.linalg.qr(SQUARE.to(d), **o),
+    "matmul": lambda d, **o: torch.matmul(SQUARE.to(d), SQUARE.to(d), **o),
+    "mode": lambda d, **o: torch.mode(SQUARE.to(d), 1, **o),
+    "narrow_copy": lambda d, **o: torch.narrow_copy(SQUARE.to(d), 1, 0, 2, **o),
+    "ones": lambda d, **o: torch.ones(3, 3, device=d, **o),
+    "softmax": lambda d, **o: torch.softmax(SQUARE.to(d), 1, **o),
+    "sort": lambda d, **o: torch.sort(SQUARE.to(d), 1, **o),
+    "tril": lambda d, **o: torch.tril(SQUARE.to(d), **o),
+    "triu": lambda d, **o: torch.triu(SQUARE.to(d), **o),
+}
+
+
+def with_gaps(result):
+    """Every second element of a storage, in the reverse order of dimensions."""
+    shape = (*reversed(result.shape), 2)
+    storage = torch.full(shape, 7, dtype=result.dtype, device=result.device)
+    return storage[..., 0].permute(*reversed(range(result.dim())))
+
+
+@pytest.mark.parametrize("name", OUT_CALLS)
+def test_out_with_gaps_is_filled_and_keeps_its_strides(name):
+    call = OUT_CALLS[name]
+    sides = []
+    for device in ("cpu", DEVICE):
+        plain = call(device)
+        several = isinstance(plain, tuple)
+        outs = tuple(with_gaps(result) for result in (plain if several else (plain,)))
+        strides = [out.stride() for out in outs]
+        returned = call(device, out=outs if several else outs[0])
+        for got, out, before in zip(
+            returned if several else (returned,), outs, strides, strict=True
+        ):
+            assert got is out and out.stride() == before
+        # With what lies in the gaps.
+        sides.append([out.as_strided((2 * out.numel(),), (1,)).cpu() for out in outs])
+    torch.testing.assert_close(sides[1], sides[0])
+
+
+def test_random_numbers_go_to_an_out_with_gaps():
+    out = with_gaps(torch.zeros(3, 4, device=DEVICE))
+    before = out.stride()
+    assert torch.randn(3, 4, out=out) is out and out.stride() == before
+    assert out.unique().numel() == 12 and out.as_strided((12,), (2,), 1).eq(7).all()
 
 
 def test_an_out_that_is_too_small_grows():

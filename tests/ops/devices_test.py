@@ -49,6 +49,7 @@ def test_factories_follow_the_device_argument():
         torch.randperm,
         torch.zeros,
         torch.randn,
+        torch.bartlett_window,
         torch.hann_window,
     ):
         assert make(4, device="openreg:1").device == torch.device("openreg:1")

@@ -1,11 +1,8 @@
 """The forms in which an operator is called on both devices: plain, backward, out=, in place."""
 
-import warnings
-
 import comparing
 import torch
-from moving import Mover, tensors_of
-from torch.utils import _pytree as pytree
+from moving import Mover, leaves, tensors_of
 
 DEVICE = "openreg"
 SEED = 1234
@@ -26,14 +23,22 @@ UNINITIALISED = {
 HOST_ARGUMENTS = {"tensor_split"}
 
 
+def seed(number):
+    """Makes the next random numbers the same on both devices: those of this seed."""
+    torch.default_generator.manual_seed(number)
+    torch.get_device_module(DEVICE).manual_seed(number)
+
+
 class CpuError(Exception):
     """The CPU itself raises: there is nothing to compare with."""
 
 
 def mentions_device(arguments):
     """True if a tensor or a device is among the arguments."""
-    leaves = pytree.tree_leaves(arguments)
-    return any(isinstance(leaf, (torch.Tensor, torch.device)) or leaf == DEVICE for leaf in leaves)
+    return any(
+        isinstance(leaf, (torch.Tensor, torch.device)) or (isinstance(leaf, str) and leaf == DEVICE)
+        for leaf in leaves(arguments)
+    )
 
 
 class Call:
@@ -44,6 +49,7 @@ class Call:
         self.sample = sample
         self.device = torch.device(device)
         self.numbers = op.name not in UNINITIALISED
+        self.plain = None  # what the CPU gave in the plain form, for its shapes and dtypes
 
     def arguments(self, device):
         """Returns independent copies of (input, args, kwargs) on `device`."""
@@ -60,11 +66,9 @@ class Call:
         if arguments is None:
             arguments = self.arguments(device)
         first, args, named = arguments
-        torch.manual_seed(SEED)
+        seed(SEED)
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return arguments, function(first, *args, **named, **kwargs)
+            return arguments, function(first, *args, **named, **kwargs)
         except Exception as error:  # compared with the other side's
             return arguments, error
 
@@ -105,14 +109,11 @@ class Call:
 def is_random(call):
     """True if the CPU's result depends on the seed, or is not determined at all."""
     results = []
-    for seed in (1, 2):
-        arguments = call.arguments("cpu")
-        first, args, named = arguments
-        torch.manual_seed(seed)
+    for number in (1, 2):
+        first, args, named = call.arguments("cpu")
+        seed(number)
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                results.append(tensors_of(call.op(first, *args, **named)))
+            results.append(tensors_of(call.op(first, *args, **named)))
         except Exception as error:  # (whatever it is, there is no reference)
             raise CpuError(repr(error)) from error
     for left, right in zip(*results, strict=True):
@@ -123,7 +124,7 @@ def is_random(call):
 
 def forward(call):
     """The plain call."""
-    call.compare("forward", call.op)
+    call.plain, _ = call.compare("forward", call.op)
 
 
 def repeatable(call):
@@ -185,11 +186,9 @@ OUT_FORMS = {"out=": _same, "out= with gaps": _spread, "out= resized": _small}
 
 def out(call):
     """out= with tensors of the right shape, with gaps, and with nothing in them."""
-    _, plain = call.run(call.op, "cpu")
-    if isinstance(plain, Exception) or not all(
-        isinstance(t, torch.Tensor)
-        for t in (plain if isinstance(plain, (tuple, list)) else [plain])
-    ):
+    plain = call.plain
+    results = plain if isinstance(plain, (tuple, list)) else [plain]
+    if not all(isinstance(result, torch.Tensor) for result in results):
         return
     with torch.no_grad():
         for name, change in OUT_FORMS.items():

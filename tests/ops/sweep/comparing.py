@@ -1,8 +1,7 @@
 """What has to be equal between a result on the CPU and the same result on the device."""
 
 import torch
-from moving import tensors_of
-from torch.utils import _pytree as pytree
+from moving import leaves, tensors_of
 
 
 class Difference(AssertionError):
@@ -81,12 +80,20 @@ def relations(arguments, results):
     return shared
 
 
+def structure(values):
+    """Returns the types of lists, tuples and dicts, without what they hold, to be compared."""
+    if isinstance(values, (list, tuple)):
+        return type(values), [structure(value) for value in values]
+    if isinstance(values, dict):
+        return dict, [(key, structure(value)) for key, value in values.items()]
+    return None
+
+
 def compare_structures(what, cpu, device, expected_device, *, values=True):
     """Compares two results of any structure. values=False: all but the numbers."""
-    cpu_leaves, cpu_spec = pytree.tree_flatten(cpu)
-    device_leaves, device_spec = pytree.tree_flatten(device)
-    if cpu_spec != device_spec:
-        fail(f"{what}: structure", cpu_spec, device_spec)
+    if structure(cpu) != structure(device):
+        fail(f"{what}: structure", structure(cpu), structure(device))
+    cpu_leaves, device_leaves = leaves(cpu), leaves(device)
     for index, (left, right) in enumerate(zip(cpu_leaves, device_leaves, strict=True)):
         name = f"{what}[{index}]" if len(cpu_leaves) > 1 else what
         if isinstance(left, torch.Tensor) != isinstance(right, torch.Tensor):
