@@ -73,7 +73,7 @@ def _register_device() -> None:
         )
     from torch.utils import backend_registration
 
-    from torch_openreg import openreg, sharing
+    from torch_openreg import defaults, openreg, sharing
 
     backend_registration.rename_privateuse1_backend("openreg")
     torch._register_device_module("openreg", openreg)  # type: ignore[no-untyped-call]
@@ -82,6 +82,7 @@ def _register_device() -> None:
         sys.modules[f"torch.openreg.{name}"] = getattr(openreg, name)
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     sharing.register()
+    defaults.register()
 
 
 def _register_backend() -> None:
