@@ -10,10 +10,13 @@ Both sides take turns; ratios are openreg's time over the CPU's, medians (1: as 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import copy
 import functools
 import json
+import multiprocessing
 import os
+import pathlib
 import statistics
 import sys
 import time
@@ -100,9 +103,9 @@ def small_operators() -> dict[str, Callable[[str], Thunk]]:
         a = torch.ones((), device=device)
         return a.item
 
-    def foreach(device: str) -> Thunk:
-        many = [torch.ones(16, device=device) for _ in range(64)]
-        return lambda: torch._foreach_mul_(many, 1.0)
+    def foreach(lists: int, call: Callable[..., Any], device: str) -> Thunk:
+        many = [[torch.ones(16, device=device) for _ in range(64)] for _ in range(lists)]
+        return lambda: call(*many)
 
     def matmul(device: str) -> Thunk:
         a = torch.ones(64, 64, device=device)
@@ -116,7 +119,21 @@ def small_operators() -> dict[str, Callable[[str], Thunk]]:
         "add_ of 8": add_in_place,
         "three views": view,
         "item": item,
-        "foreach of 64 tensors": foreach,
+        "foreach mul_ of 64 tensors": functools.partial(
+            foreach, 1, lambda a: torch._foreach_mul_(a, 1.0)
+        ),
+        "foreach mul of 64 tensors": functools.partial(
+            foreach, 1, lambda a: torch._foreach_mul(a, 1.0)
+        ),
+        "foreach add_ of 64 tensors": functools.partial(
+            foreach, 2, lambda a, b: torch._foreach_add_(a, b, alpha=0.0)
+        ),
+        "foreach lerp_ of 64 tensors": functools.partial(
+            foreach, 2, lambda a, b: torch._foreach_lerp_(a, b, 0.5)
+        ),
+        "foreach addcdiv_ of 64 tensors": functools.partial(
+            foreach, 3, lambda a, b, c: torch._foreach_addcdiv_(a, b, c, 0.0)
+        ),
         "64x64 matmul": matmul,
         "empty": empty,
     }
@@ -172,10 +189,21 @@ def run_copies(args: argparse.Namespace, records: list[dict[str, Any]]) -> None:
 
 
 def run_memory(args: argparse.Namespace, records: list[dict[str, Any]]) -> None:
-    """Peak bytes of a step on openreg, against what its tensors take on the CPU."""
-    from torch.profiler import ProfilerActivity, profile
+    """Peak memory of training steps: live bytes by the allocators, and what the process takes."""
+    for name, openreg, cpu in (
+        ("live bytes", live_peak_openreg(), live_peak_cpu()),
+        ("resident set", *(in_new_process(resident_peak, d, args) for d in ("openreg", "cpu"))),
+    ):
+        records.append({"name": f"peak memory, {name}", "cpu_bytes": cpu, "openreg_bytes": openreg})
+        print(
+            f"peak memory of a gpt step, {name}: cpu {cpu} B, openreg {openreg} B, ratio "
+            f"{openreg / cpu:.3f}",
+            flush=True,
+        )
 
-    del args
+
+def live_peak_openreg() -> int:
+    """Bytes that the caching allocator has handed out at most, with what it rounds up."""
     module = torch.get_device_module("openreg")
     workload = gpt(batch=4)
     training_step(workload, "openreg", {})()  # whatever the first step sets up
@@ -186,13 +214,54 @@ def run_memory(args: argparse.Namespace, records: list[dict[str, Any]]) -> None:
     step = training_step(workload, "openreg", {})
     step()
     synchronize()
-    openreg = module.max_memory_allocated() - before
+    return int(module.max_memory_allocated() - before)
+
+
+def live_peak_cpu() -> int:
+    """Bytes that the same step has allocated at most on the CPU."""
+    from torch.profiler import ProfilerActivity, profile
+
+    workload = gpt(batch=4)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         step = training_step(workload, "cpu", {})
         step()
-    cpu = peak_of(profiler)
-    records.append({"name": "peak memory", "cpu_bytes": cpu, "openreg_bytes": openreg})
-    print(f"peak memory of a gpt step: cpu {cpu} B, openreg {openreg} B, {openreg / cpu:.3f}")
+    return peak_of(profiler)
+
+
+def in_new_process(function: Callable[..., int], *args: Any) -> int:
+    """The result of a call in a process that has done nothing else."""
+    with concurrent.futures.ProcessPoolExecutor(
+        1, mp_context=multiprocessing.get_context("spawn")
+    ) as executor:
+        return executor.submit(function, *args).result(timeout=300)
+
+
+def resident_peak(device: str, args: argparse.Namespace) -> int:
+    """Bytes by which building and training a model raise the peak of the resident set."""
+    import torch_openreg  # noqa: F401  (registers the device)
+
+    torch.set_num_threads(args.threads)
+
+    def step_of(**size: int) -> Thunk:
+        with torch.device(device):  # no copy of the parameters is ever made on the host
+            workload = gpt(**size)
+        return training_step(workload, device, {})
+
+    step_of(depth=1, width=32, batch=1, length=8)()  # loads libraries
+    pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak is now the present size
+    before = process_status("VmRSS")
+    step = step_of(batch=4)
+    for _ in range(3):
+        step()
+    return process_status("VmHWM") - before
+
+
+def process_status(field: str) -> int:
+    """Bytes, from /proc/self/status."""
+    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return 1024 * int(line.split()[1])
+    raise RuntimeError(f"/proc/self/status has no {field}")
 
 
 def peak_of(profiler: Any) -> int:
