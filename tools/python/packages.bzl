@@ -73,8 +73,8 @@ def _packages_repository_impl(ctx):
         "requirements_%s.lock" % version.replace(".", "_"),
     )
     if not lock.exists:
-        fail("There is no lock file for Python %s: run tools/python/lock (with that Python) to write %s." %
-             (version, lock))
+        fail("There is no lock file for Python %s: run \"%s tools/python/lock\" to write %s." %
+             (version, info["path"], lock.basename))
     ctx.watch(lock)
 
     ctx.report_progress("Installing the locked Python packages with pip (about a minute)")
