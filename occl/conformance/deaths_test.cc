@@ -4,7 +4,10 @@
 
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <set>
 #include <string>
+#include <system_error>
 
 #include "gtest/gtest.h"
 #include "occl/conformance/ranks.h"
@@ -127,6 +130,47 @@ TEST(Deaths, ADeadReceiverFailsTheSender) {
   usleep(500'000);
   ranks.Kill(1, SIGKILL);
   EXPECT_EQ(ranks.Wait(0), kFine);
+}
+
+std::set<std::string> TemporaryFiles() {
+  std::set<std::string> names;
+  for (const auto& folder :
+       {std::filesystem::path("/dev/shm"), std::filesystem::temp_directory_path()}) {
+    std::error_code unreadable;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, unreadable)) {
+      names.insert(entry.path());
+    }
+  }
+  return names;
+}
+
+TEST(Deaths, OfAllInACollectiveLeaveNoFile) {
+  const std::set<std::string> before = TemporaryFiles();
+  int reduced[2];
+  ASSERT_EQ(pipe(reduced), 0);
+  {
+    RankProcesses ranks(3, [&](int rank, const occlUniqueId& id) -> int {
+      occlComm_t comm = nullptr;
+      if (const int failed = Join(rank, 3, id, 60'000, &comm)) return failed;
+      DeviceBuffer buffer(4'000'000);
+      while (occlAllReduce(buffer.device(), buffer.device(), 1'000'000, occlFloat32, occlSum, comm,
+                           nullptr, nullptr) == occlSuccess &&
+             orStreamSynchronizeTimeout(nullptr, 60'000) == orSuccess) {
+        if (write(reduced[1], "x", 1) != 1) return kWrongResult;
+      }
+      return kWrongResult;
+    });
+    close(reduced[1]);
+    // Each has gone through some; the end of the file would be the end of all ranks.
+    for (int i = 0; i < 30; ++i) {
+      char byte;
+      ASSERT_EQ(read(reduced[0], &byte, 1), 1);
+    }
+    for (int r = 0; r < 3; ++r) ranks.Kill(r, SIGKILL);
+    for (int r = 0; r < 3; ++r) EXPECT_EQ(ranks.Wait(r), -1);
+  }
+  close(reduced[0]);
+  EXPECT_EQ(TemporaryFiles(), before);
 }
 
 TEST(Deaths, OneThatHasDoneItsPartHarmsNobody) {

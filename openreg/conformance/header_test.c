@@ -1,7 +1,10 @@
 /* The public header from C: it compiles as C11, and a program in C can use the device. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "openreg/api/openreg.h"
 
@@ -30,7 +33,25 @@ static orError_t add_one(void* arg) {
   return orSuccess;
 }
 
+/* In a process of its own, because the host has no access to device memory. */
+static void dereferencing_is_a_segmentation_fault(void) {
+  const pid_t child = fork();
+  EXPECT(child >= 0);
+  if (child == 0) {
+    int* device = NULL;
+    CHECK(orMalloc((void**)&device, sizeof *device));
+    signal(SIGSEGV, SIG_DFL); /* a sanitizer has a handler of its own */
+    *(volatile int*)device = 1;
+    _exit(0);
+  }
+  int status = 0;
+  EXPECT(waitpid(child, &status, 0) == child);
+  EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+}
+
 int main(void) {
+  dereferencing_is_a_segmentation_fault();
+
   int count = 0, version = 0;
   CHECK(orRuntimeGetVersion(&version));
   EXPECT(version == OPENREG_VERSION);

@@ -3,7 +3,9 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <random>
 #include <set>
@@ -153,6 +155,11 @@ long MappingCount() {
   return count;
 }
 
+long EntryCount(const char* folder) {
+  const std::filesystem::directory_iterator entries(folder);
+  return std::distance(begin(entries), end(entries));
+}
+
 TEST_P(Memory, ManyAllocationsLeaveTheProcessWhereItWas) {
   auto round = [] {
     std::vector<void*> blocks;
@@ -171,12 +178,15 @@ TEST_P(Memory, ManyAllocationsLeaveTheProcessWhereItWas) {
   round();
   orMemStats before = Stats();
   long mappings = MappingCount();
+  long descriptors = EntryCount("/proc/self/fd"), threads = EntryCount("/proc/self/task");
   for (int i = 0; i < 3; ++i) round();
   orMemStats after = Stats();
   EXPECT_EQ(after.reservedBytes.current, before.reservedBytes.current);
   EXPECT_EQ(after.reservedBytes.current, 0);
   EXPECT_EQ(after.allocatedBytes.current, 0);
   EXPECT_LE(MappingCount(), mappings + 2);
+  EXPECT_EQ(EntryCount("/proc/self/fd"), descriptors);
+  EXPECT_EQ(EntryCount("/proc/self/task"), threads);
 }
 
 // ---------------------------------------------------------------------------- stream order

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "openreg/conformance/conformance.h"
 #include "openreg/conformance/processes.h"
@@ -155,11 +156,13 @@ int WorksWithSmallFileLimit(Channel channel) {
 int RunsOutOfDescriptors(Channel channel) {
   rlimit limit{16, 16};
   EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
-  while (dup(0) >= 0) {
-  }
+  std::vector<int> taken;
+  for (int fd = dup(0); fd >= 0; fd = dup(0)) taken.push_back(fd);
   void* ptr = nullptr;
   EXPECT_NE(orMalloc(&ptr, 100), orSuccess);
   EXPECT_STRNE(orGetLastErrorMessage(), "");
+  // Given back, because a search for leaks at exit needs some.
+  for (int fd : taken) close(fd);
   channel.Send('x');
   return 0;
 }
@@ -220,9 +223,6 @@ TEST(Limits, AddressSpace) {
 }
 TEST(Limits, FileSize) { EXPECT_EQ(RunRoleOnce("small_file_limit"), 0); }
 TEST(Limits, Descriptors) {
-#if defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "the sanitizer opens a pipe to look at an address";
-#endif
   EXPECT_EQ(RunRoleOnce("no_descriptors"), 0);
 }
 
