@@ -3,6 +3,7 @@
 import datetime
 import os
 import signal
+import threading
 import time
 
 import torch
@@ -143,6 +144,44 @@ class DeathTest(RankTestCase):
 
     def _check_return_codes(self, fn, elapsed_time):
         self.assertEqual([p.exitcode for p in self.processes], [0, 0, -signal.SIGKILL])
+
+
+class DeathOfAllTest(RankTestCase):
+    ranks = 3
+
+    def test_nothing_is_left_after_all_were_killed_in_a_collective(self):
+        os.environ["TMPDIR"] = self.temporary_folder()
+        self.init()
+        tensor = torch.ones(1 << 20, device=self.device)
+        pids = [None] * self.ranks
+        dist.all_gather_object(pids, os.getpid())
+        started = threading.Event()
+
+        def kill_all():
+            started.wait(60)
+            for pid in [*pids[1:], pids[0]]:
+                os.kill(pid, signal.SIGKILL)
+
+        if self.rank == 0:
+            threading.Thread(target=kill_all, daemon=True).start()
+        for i in range(100_000):
+            dist.all_reduce(tensor)
+            if i == 3:
+                started.set()
+
+    # Both of these run in the test's own process, before the ranks start and after they ended.
+    def _spawn_processes(self):
+        os.mkdir(self.temporary_folder())
+        self.shared_memory = set(os.listdir("/dev/shm"))
+        super()._spawn_processes()
+
+    def _check_return_codes(self, fn, elapsed_time):
+        self.assertEqual([p.exitcode for p in self.processes], [-signal.SIGKILL] * self.ranks)
+        self.assertEqual(set(os.listdir("/dev/shm")) - self.shared_memory, set())
+        os.rmdir(self.temporary_folder())  # an error if it is not empty
+
+    def temporary_folder(self):
+        return self.file_name + "-ranks"
 
 
 class TimeoutTest(RankTestCase):

@@ -1,26 +1,35 @@
-"""What a user runs under torchrun: each usage form in turn, with right values. Imports no project
-module but torch_openreg.
+"""What a user runs under torchrun: each usage form in turn, with right values.
+
+Imports no module of this project: `import torch` finds the wheel's entry point.
 """
 
 import os
+import sys
 
 import torch
 import torch.distributed as dist
-import torch_openreg  # noqa: F401  (registers the device and the backend)
 
 
-def check(**options):
-    """Initialises, all-reduces, checks the sum, and destroys."""
+def check(devices, **options):
+    """Initialises, all-reduces on the devices named, checks the sums, and destroys."""
     dist.init_process_group(**options)
     rank, size = dist.get_rank(), dist.get_world_size()
-    tensor = torch.full((1000,), rank + 1.0, device="openreg:0")
-    dist.all_reduce(tensor)
-    torch.openreg.synchronize()
-    assert tensor.cpu().eq(size * (size + 1) / 2).all(), tensor
+    assert (rank, size) == (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+    index = torch.arange(1001, dtype=torch.float32)
+    for name in devices:
+        tensor = ((rank + 1) * index + rank).to(name)
+        dist.all_reduce(tensor)
+        torch.openreg.synchronize()
+        expected = size * (size + 1) / 2 * index + size * (size - 1) / 2
+        assert tensor.device == torch.device(name)
+        assert tensor.cpu().equal(expected), (name, tensor)
     dist.destroy_process_group()
 
 
-check(backend="occl")
-check(device_id=torch.device("openreg:0"))
-check(backend="cpu:gloo,openreg:occl")
-print(f"rank {os.environ['RANK']}: all forms passed from {torch_openreg.__file__}", flush=True)
+check(["openreg:0"], backend="occl")
+check(["openreg:0"], device_id=torch.device("openreg:0"))
+check(["openreg:0", "cpu"], backend="cpu:gloo,openreg:occl")
+print(
+    f"rank {os.environ['RANK']}: all forms passed from {sys.modules['torch_openreg'].__file__}",
+    flush=True,
+)

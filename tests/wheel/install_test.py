@@ -64,9 +64,10 @@ def test_autoload_can_be_switched_off(python):
     assert run(python, "-c", program, TORCH_DEVICE_BACKEND_AUTOLOAD="0").endswith("False\n")
 
 
-def test_two_ranks_all_reduce_under_torchrun(python):
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_all_reduce_under_torchrun(python, ranks):
     script = pathlib.Path(__file__).with_name("all_reduce.py").resolve()
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     printed = run(python, *launch, script, OMP_NUM_THREADS="1")
-    assert printed.count("all forms passed") == 2
+    assert printed.count("all forms passed") == ranks
     assert str(python.parent.parent) in printed
