@@ -222,9 +222,7 @@ TEST(Limits, AddressSpace) {
   EXPECT_EQ(RunRoleOnce("little_address_space"), 0);
 }
 TEST(Limits, FileSize) { EXPECT_EQ(RunRoleOnce("small_file_limit"), 0); }
-TEST(Limits, Descriptors) {
-  EXPECT_EQ(RunRoleOnce("no_descriptors"), 0);
-}
+TEST(Limits, Descriptors) { EXPECT_EQ(RunRoleOnce("no_descriptors"), 0); }
 
 }  // namespace
 
