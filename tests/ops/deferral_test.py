@@ -86,6 +86,61 @@ def test_tensors_live_until_the_work_is_done(busy):
     assert tensor.sum().item() == 1 << 16 and thief[0].item() == 9
 
 
+def other_data(tensor):
+    tensor.data = torch.full((8,), 9.0, device=DEVICE)
+
+
+def other_storage(tensor):
+    tensor.set_(torch.full((2, 3), 9.0, device=DEVICE))
+
+
+AFTERWARDS = {
+    "other data": other_data,
+    "another storage": other_storage,
+    "another shape": lambda tensor: tensor.t_(),
+    "no sizes": lambda tensor: tensor.resize_(0),
+}
+
+QUEUED = {
+    "add": lambda to, by: to.add_(by),
+    "foreach add": lambda to, by: torch._foreach_add_([to], [by]),
+    "copy": lambda to, by: to.copy_(by),
+    "foreach copy": lambda to, by: torch._foreach_copy_([to], [by]),
+    "copy from pinned memory": lambda to, by: to.copy_(
+        torch.arange(6.0).view(2, 3).pin_memory(), non_blocking=True
+    ),
+}
+
+
+@pytest.mark.parametrize("name", QUEUED)
+@pytest.mark.parametrize("afterwards", AFTERWARDS)
+def test_what_becomes_of_a_tensor_later_does_not_matter(busy, name, afterwards):
+    """FSDP gives its flat parameter other data between two operations on it."""
+    host, by_host = torch.ones(2, 3), torch.arange(6.0).view(2, 3)
+    with torch.openreg.stream(torch.openreg.default_stream()):
+        tensor, by = made_before(host, by_host)
+        kept = tensor.view(2, 3)
+    QUEUED[name](host, by_host)
+    QUEUED[name](tensor, by)
+    with torch.openreg.stream(torch.openreg.default_stream()):
+        AFTERWARDS[afterwards](tensor)
+        AFTERWARDS[afterwards](by)
+    busy.open()
+    torch.openreg.current_stream().synchronize()
+    assert torch.equal(kept.cpu(), host)
+
+
+def test_a_storage_that_is_freed_after_its_use_was_queued(busy):
+    """As FSDP frees what it has gathered: on the stream's order, not on the host's."""
+    with torch.openreg.stream(torch.openreg.default_stream()):
+        tensor, by = torch.zeros(1024, device=DEVICE), torch.arange(1024.0, device=DEVICE)
+    tensor.add_(by)
+    by.untyped_storage().resize_(0)
+    busy.open()
+    torch.openreg.current_stream().synchronize()
+    assert torch.equal(tensor.cpu(), torch.arange(1024.0))
+
+
 def test_a_wrong_shape_is_an_error_at_the_call(busy):
     with torch.openreg.stream(torch.openreg.default_stream()):
         tensor, other = torch.zeros(4, device=DEVICE), torch.zeros(5, device=DEVICE)

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "python/csrc/aten/cpu_call.h"
+#include "python/csrc/aten/snapshot.h"
 #include "python/csrc/runtime/deferred.h"
 #include "python/csrc/runtime/stream.h"
 
@@ -32,10 +33,12 @@ void copy_now(const at::Tensor& self, const at::Tensor& src) {
 
 class CopyTask final : public DeferredTask {
  public:
-  CopyTask(at::Tensor self, at::Tensor src) : self_(std::move(self)), src_(std::move(src)) {}
+  CopyTask(const at::Tensor& self, const at::Tensor& src)
+      : self_(snapshots_.take(self)), src_(snapshots_.take(src)) {}
   void run() override { copy_now(self_, src_); }
 
  private:
+  Snapshots snapshots_;
   at::Tensor self_;
   at::Tensor src_;
 };

@@ -9,6 +9,7 @@
 
 #include "python/csrc/aten/boxed_call.h"
 #include "python/csrc/aten/cpu_call.h"
+#include "python/csrc/aten/snapshot.h"
 #include "python/csrc/runtime/deferred.h"
 
 namespace torch_openreg {
@@ -61,10 +62,17 @@ class OperatorTask final : public DeferredTask {
  public:
   OperatorTask(c10::OperatorHandle op, c10::DeviceIndex device, const Stack& arguments)
       : op_(op), device_(device), arguments_(arguments) {
-    replace_tensors(op_.schema(), arguments_.data(), [](const at::Tensor& tensor, bool) {
+    Snapshots snapshots;
+    replace_tensors(op_.schema(), arguments_.data(), [&](const at::Tensor& tensor, bool) {
+      if (!tensor.defined() || !tensor.device().is_cpu()) {
+        return snapshots.take(tensor);
+      }
       // The host may write to its tensors before the device comes to read them.
-      const bool on_host = tensor.defined() && tensor.device().is_cpu();
-      return on_host ? at::_ops::clone::call(tensor, std::nullopt) : tensor;
+      at::Tensor copy = at::_ops::clone::call(tensor, std::nullopt);
+      if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+        copy.unsafeGetTensorImpl()->set_wrapped_number(true);
+      }
+      return copy;
     });
   }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "python/csrc/aten/cpu_call.h"
+#include "python/csrc/aten/snapshot.h"
 #include "python/csrc/runtime/deferred.h"
 
 namespace torch_openreg {
@@ -45,8 +46,13 @@ void copy_now(at::TensorList self, at::TensorList src) {
 
 class Task final : public DeferredTask {
  public:
-  Task(at::TensorList self, at::TensorList src)
-      : self_(self.begin(), self.end()), src_(src.begin(), src.end()) {}
+  Task(at::TensorList self, at::TensorList src) {
+    Snapshots snapshots;
+    for (size_t i = 0; i < self.size(); ++i) {
+      self_.push_back(snapshots.take(self[i]));
+      src_.push_back(snapshots.take(src[i]));
+    }
+  }
   void run() override { copy_now(self_, src_); }
 
  private:
