@@ -52,7 +52,7 @@ Status AddressSpace::Reserve() {
     half_ = half;
     granule_shift_ = __builtin_ctzll(half) - kSlotCountShift;
     granule_shift_ = std::max(granule_shift_, 16);
-    free_[0] = half;
+    free_.Reset(half, granule());
     return Status();
   }
   return Status(
@@ -62,31 +62,9 @@ Status AddressSpace::Reserve() {
              2 * kSmallestHalf >> 20, AddressSpaceLeft() >> 20));
 }
 
-size_t AddressSpace::LargestFree() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  size_t largest = 0;
-  for (const auto& [offset, size] : free_) largest = std::max(largest, size);
-  return largest;
-}
-
 Status AddressSpace::Map(int fd, size_t size, Region** region) {
-  size_t rounded = Span(size);
-  size_t offset = SIZE_MAX;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    for (auto it = free_.begin(); it != free_.end(); ++it) {
-      if (it->second < rounded) continue;
-      offset = it->first;
-      size_t left = it->second - rounded;
-      free_.erase(it);
-      if (left > 0) free_[offset + rounded] = left;
-      break;
-    }
-    if (offset != SIZE_MAX) {
-      *region = recycled_count_ > 0 ? recycled_[--recycled_count_] : new Region;
-    }
-  }
-  if (offset == SIZE_MAX) {
+  size_t offset;
+  if (!free_.Take(Span(size), &offset)) {
     return Status(orErrorMapBufferObject,
                   Format("no room for a region of %zu MiB in the %zu MiB of addresses reserved for "
                          "device memory",
@@ -98,12 +76,16 @@ Status AddressSpace::Map(int fd, size_t size, Region** region) {
                       MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0);
   if (kernel == MAP_FAILED) {
     int error = errno;
-    Release(offset, rounded);
+    free_.Give(offset, Span(size));
     return Status(orErrorMapBufferObject, Format("mmap of %zu MiB of device memory failed: %s",
                                                  size >> 20, strerrordesc_np(error)));
   }
   madvise(kernel, size, MADV_DONTDUMP);
   madvise(kernel, size, MADV_DONTFORK);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    *region = recycled_count_ > 0 ? recycled_[--recycled_count_] : new Region;
+  }
   **region = Region{};
   (*region)->device_base = device_base;
   (*region)->size = size;
@@ -127,24 +109,7 @@ void AddressSpace::Unmap(Region* region) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (recycled_count_ < std::size(recycled_)) recycled_[recycled_count_++] = region;
   }
-  Release(offset, rounded);
-}
-
-void AddressSpace::Release(size_t offset, size_t size) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  auto next = free_.lower_bound(offset);
-  if (next != free_.end() && offset + size == next->first) {
-    size += next->second;
-    next = free_.erase(next);
-  }
-  if (next != free_.begin()) {
-    auto previous = std::prev(next);
-    if (previous->first + previous->second == offset) {
-      previous->second += size;
-      return;
-    }
-  }
-  free_[offset] = size;
+  free_.Give(offset, rounded);
 }
 
 }  // namespace openreg

@@ -18,9 +18,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <mutex>
 
+#include "openreg/runtime/free_ranges.h"
 #include "openreg/runtime/status.h"
 
 namespace openreg {
@@ -52,7 +52,7 @@ class AddressSpace {
   }
 
   // The largest region that Map could place now.
-  size_t LargestFree() const;
+  size_t LargestFree() const { return free_.Largest(); }
 
   // Maps `size` bytes of `fd` into the kernel half and returns a region for them, not yet found by
   // Find; size is a multiple of the page size. Errors: orErrorMapBufferObject.
@@ -94,7 +94,6 @@ class AddressSpace {
   size_t RoundUp(size_t size) const {
     return (size + (size_t{1} << granule_shift_) - 1) >> granule_shift_ << granule_shift_;
   }
-  void Release(size_t offset, size_t size);
 
   char* base_ = nullptr;  // constant after Reserve, as the next two
   size_t half_ = 0;
@@ -102,9 +101,9 @@ class AddressSpace {
   std::array<std::atomic<Region*>, kSlotCount> slots_{};
 
   std::atomic<size_t> next_color_{0};
-  mutable std::mutex mutex_;
-  std::map<size_t, size_t> free_;  // offset -> size; guarded by mutex_
-  Region* recycled_[256] = {};     // guarded by mutex_
+  FreeRanges free_;  // granules that no region takes
+  std::mutex mutex_;
+  Region* recycled_[256] = {};  // guarded by mutex_, as the next
   size_t recycled_count_ = 0;
 };
 

@@ -36,7 +36,7 @@ BlockAllocator::BlockAllocator(int device, const Arena& arena, MemoryBudget* bud
       budget_(budget),
       environment_(std::move(environment)),
       front_(&stats_),
-      pages_(arena.size()) {}
+      chunks_(arena.size(), kChunk) {}
 
 Status BlockAllocator::Init() { return index_.Init(arena_.size()); }
 

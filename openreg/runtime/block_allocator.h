@@ -17,10 +17,10 @@
 #include "openreg/runtime/arena.h"
 #include "openreg/runtime/block.h"
 #include "openreg/runtime/block_index.h"
+#include "openreg/runtime/free_ranges.h"
 #include "openreg/runtime/front_cache.h"
 #include "openreg/runtime/memory_budget.h"
 #include "openreg/runtime/memory_stats.h"
-#include "openreg/runtime/page_heap.h"
 #include "openreg/runtime/pool.h"
 #include "openreg/runtime/status.h"
 #include "openreg/runtime/stream_clock.h"
@@ -122,7 +122,7 @@ class BlockAllocator {
   FrontCache front_;
   BlockIndex index_;
   BlockStore store_;
-  PageHeap pages_;
+  FreeRanges chunks_;  // of the arena that belong to no segment
 
   std::mutex pools_mutex_;  // guards the next three
   std::vector<std::unique_ptr<Pool>> pools_;

@@ -77,7 +77,7 @@ Segment* BlockAllocator::NewSegment(size_t size) {
 Segment* BlockAllocator::NewSegmentOfSize(size_t segment_size, size_t size) {
   if (!WithinFraction(segment_size) || !budget_->Reserve(segment_size)) return nullptr;
   size_t offset;
-  if (!pages_.Allocate(segment_size, &offset)) {
+  if (!chunks_.Take(segment_size, &offset)) {
     budget_->Release(segment_size);
     return nullptr;
   }

@@ -1,19 +1,20 @@
-#include "openreg/runtime/page_heap.h"
+#include "openreg/runtime/free_ranges.h"
 
 #include <algorithm>
 #include <iterator>
 
-#include "openreg/runtime/block.h"
-
 namespace openreg {
-namespace {
-size_t WholeChunks(size_t size) { return (size + kChunk - 1) >> kChunkShift << kChunkShift; }
-}  // namespace
 
-PageHeap::PageHeap(size_t size) { free_[0] = size >> kChunkShift << kChunkShift; }
+void FreeRanges::Reset(size_t size, size_t unit) {
+  unit_ = unit;
+  std::lock_guard<std::mutex> lock(mutex_);
+  free_.clear();
+  size = size & ~(unit - 1);
+  if (size > 0) free_[0] = size;
+}
 
-bool PageHeap::Allocate(size_t size, size_t* offset) {
-  size = WholeChunks(size);
+bool FreeRanges::Take(size_t size, size_t* offset) {
+  size = WholeUnits(size);
   std::lock_guard<std::mutex> lock(mutex_);
   for (auto it = free_.begin(); it != free_.end(); ++it) {
     if (it->second < size) continue;
@@ -26,8 +27,8 @@ bool PageHeap::Allocate(size_t size, size_t* offset) {
   return false;
 }
 
-void PageHeap::Free(size_t offset, size_t size) {
-  size = WholeChunks(size);
+void FreeRanges::Give(size_t offset, size_t size) {
+  size = WholeUnits(size);
   std::lock_guard<std::mutex> lock(mutex_);
   auto next = free_.lower_bound(offset);
   if (next != free_.end() && offset + size == next->first) {
@@ -44,7 +45,7 @@ void PageHeap::Free(size_t offset, size_t size) {
   free_.emplace_hint(next, offset, size);
 }
 
-size_t PageHeap::LargestFree() const {
+size_t FreeRanges::Largest() const {
   std::lock_guard<std::mutex> lock(mutex_);
   size_t largest = 0;
   for (const auto& [offset, size] : free_) largest = std::max(largest, size);
