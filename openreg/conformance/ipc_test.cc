@@ -143,7 +143,7 @@ int64_t ActiveBlocks() {
   orMemStats stats{};
   stats.structSize = sizeof stats;
   EXPECT_TRUE(Succeeds(orMemGetStats(0, &stats)));
-  return stats.active.current;
+  return stats.all.active.current;
 }
 
 TEST(IpcMemory, IsSharedAndKept) {

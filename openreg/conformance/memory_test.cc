@@ -18,12 +18,14 @@
 namespace openreg_conformance {
 namespace {
 
-orMemStats Stats(int device = 0) {
+orMemStats AllStats(int device = 0) {
   orMemStats stats{};
   stats.structSize = sizeof stats;
   EXPECT_TRUE(Succeeds(orMemGetStats(device, &stats)));
   return stats;
 }
+
+orMemPoolStats Stats(int device = 0) { return AllStats(device).all; }
 
 // Every way to allocate and free, in one signature.
 struct Kind {
@@ -176,11 +178,11 @@ TEST_P(Memory, ManyAllocationsLeaveTheProcessWhereItWas) {
     OR_ASSERT_OK(orMemEmptyCache(0));
   };
   round();
-  orMemStats before = Stats();
+  orMemPoolStats before = Stats();
   long mappings = MappingCount();
   long descriptors = EntryCount("/proc/self/fd"), threads = EntryCount("/proc/self/task");
   for (int i = 0; i < 3; ++i) round();
-  orMemStats after = Stats();
+  orMemPoolStats after = Stats();
   EXPECT_EQ(after.reservedBytes.current, before.reservedBytes.current);
   EXPECT_EQ(after.reservedBytes.current, 0);
   EXPECT_EQ(after.allocatedBytes.current, 0);
@@ -311,11 +313,11 @@ TEST(StreamMemory, BadArgumentsAreRecognised) {
 
 TEST(MemoryStats, FollowAllocations) {
   OR_ASSERT_OK(orMemResetPeakStats(0));
-  orMemStats before = Stats();
+  orMemPoolStats before = Stats();
   void *small = nullptr, *large = nullptr;
   OR_ASSERT_OK(orMallocAsync(&small, 1000, nullptr));
   OR_ASSERT_OK(orMallocAsync(&large, size_t{3} << 20, nullptr));
-  orMemStats during = Stats();
+  orMemPoolStats during = Stats();
   EXPECT_EQ(during.allocation.current, before.allocation.current + 2);
   EXPECT_EQ(during.allocatedBytes.current, before.allocatedBytes.current + 1024 + (3 << 20));
   EXPECT_EQ(during.requestedBytes.current, before.requestedBytes.current + 1000 + (3 << 20));
@@ -323,7 +325,7 @@ TEST(MemoryStats, FollowAllocations) {
   EXPECT_EQ(during.activeBytes.current, during.allocatedBytes.current);
   OR_ASSERT_OK(orFreeAsync(small));
   OR_ASSERT_OK(orFreeAsync(large));
-  orMemStats after = Stats();
+  orMemPoolStats after = Stats();
   EXPECT_EQ(after.allocatedBytes.current, before.allocatedBytes.current);
   EXPECT_EQ(after.allocatedBytes.peak, during.allocatedBytes.current);
   EXPECT_EQ(after.activeBytes.peak, during.activeBytes.current);
@@ -343,7 +345,7 @@ TEST(MemoryStats, AccountForAllReservedBytes) {
     blocks.push_back(ptr);
   }
   for (size_t i = 0; i < blocks.size(); i += 2) OR_ASSERT_OK(orFreeAsync(blocks[i]));
-  orMemStats stats = Stats();
+  orMemPoolStats stats = Stats();
   EXPECT_GT(stats.inactiveSplit.current, 0);
   EXPECT_LE(stats.activeBytes.current + stats.inactiveSplitBytes.current,
             stats.reservedBytes.current);
@@ -354,6 +356,49 @@ TEST(MemoryStats, AccountForAllReservedBytes) {
   EXPECT_EQ(stats.inactiveSplitBytes.current, 0);
   EXPECT_EQ(stats.reservedBytes.current, 0);
   EXPECT_EQ(stats.segment.current, 0);
+}
+
+// The sum of both pools, for every statistic that adds up.
+void ExpectSum(const orMemStat& all, const orMemStat& small, const orMemStat& large) {
+  EXPECT_EQ(all.current, small.current + large.current);
+  EXPECT_EQ(all.allocated, small.allocated + large.allocated);
+  EXPECT_EQ(all.freed, small.freed + large.freed);
+  EXPECT_LE(all.peak, small.peak + large.peak);
+  EXPECT_GE(all.peak, std::max(small.peak, large.peak));
+}
+
+TEST(MemoryStats, SmallAndLargeAllocationsAreCountedApart) {
+  OR_ASSERT_OK(orMemEmptyCache(0));
+  OR_ASSERT_OK(orMemResetPeakStats(0));
+  orMemStats before = AllStats();
+  void *small = nullptr, *largest_small = nullptr, *large = nullptr;
+  OR_ASSERT_OK(orMallocAsync(&small, 1000, nullptr));
+  OR_ASSERT_OK(orMallocAsync(&largest_small, size_t{1} << 20, nullptr));
+  OR_ASSERT_OK(orMallocAsync(&large, (size_t{1} << 20) + 1, nullptr));
+  orMemStats during = AllStats();
+  EXPECT_EQ(during.smallPool.allocation.current, before.smallPool.allocation.current + 2);
+  EXPECT_EQ(during.largePool.allocation.current, before.largePool.allocation.current + 1);
+  EXPECT_EQ(during.smallPool.requestedBytes.current,
+            before.smallPool.requestedBytes.current + 1000 + (1 << 20));
+  EXPECT_EQ(during.largePool.requestedBytes.current,
+            before.largePool.requestedBytes.current + (1 << 20) + 1);
+  EXPECT_GT(during.smallPool.segment.current, before.smallPool.segment.current);
+  EXPECT_GT(during.largePool.reservedBytes.current, before.largePool.reservedBytes.current);
+  for (void* ptr : {small, largest_small, large}) OR_ASSERT_OK(orFreeAsync(ptr));
+  orMemStats after = AllStats();
+  for (const orMemStats& stats : {before, during, after}) {
+    const orMemPoolStats &all = stats.all, &little = stats.smallPool, &big = stats.largePool;
+    ExpectSum(all.allocation, little.allocation, big.allocation);
+    ExpectSum(all.allocatedBytes, little.allocatedBytes, big.allocatedBytes);
+    ExpectSum(all.requestedBytes, little.requestedBytes, big.requestedBytes);
+    ExpectSum(all.active, little.active, big.active);
+    ExpectSum(all.activeBytes, little.activeBytes, big.activeBytes);
+    ExpectSum(all.inactiveSplit, little.inactiveSplit, big.inactiveSplit);
+    ExpectSum(all.inactiveSplitBytes, little.inactiveSplitBytes, big.inactiveSplitBytes);
+    EXPECT_EQ(all.segment.current, little.segment.current + big.segment.current);
+    EXPECT_EQ(all.reservedBytes.current, little.reservedBytes.current + big.reservedBytes.current);
+  }
+  EXPECT_EQ(after.smallPool.allocation.peak, during.smallPool.allocation.current);
 }
 
 TEST(MemoryStats, StructSizeIsChecked) {
@@ -381,11 +426,11 @@ TEST(MemoryStats, FreeMemoryFollowsReservations) {
 TEST(MemoryLimit, IsReportedWithFigures) {
   size_t free = 0, total = 0;
   OR_ASSERT_OK(orMemGetInfo(&free, &total));
-  int64_t refused = Stats().numOoms;
+  int64_t refused = AllStats().numOoms;
   void* ptr = nullptr;
   OR_EXPECT_ERROR(orErrorMemoryAllocation, orMalloc(&ptr, total + 1));
   EXPECT_NE(std::string(orGetLastErrorMessage()).find("tried to allocate"), std::string::npos);
-  EXPECT_EQ(Stats().numOoms, refused + 1);
+  EXPECT_EQ(AllStats().numOoms, refused + 1);
 }
 
 TEST(MemoryLimit, FractionIsALimit) {

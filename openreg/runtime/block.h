@@ -58,6 +58,7 @@ struct Block {
   std::atomic<size_t> requested{0};
   std::atomic<uint64_t> generation{0};  // differs for each allocation of the process
   std::atomic<Pool*> pool{nullptr};     // constant while the block is not free
+  bool small = false;                   // the segment's kind
   uint64_t free_sequence = 0;           // of the pool's stream when the block was freed
   Segment* segment = nullptr;
   Block* previous = nullptr;  // neighbours in the segment, by address

@@ -74,7 +74,7 @@ Status BlockAllocator::Allocate(size_t size, Pool* pool, void** ptr) {
       rounded <= FrontCache::kLargest ? front_.Take(pool->index(), rounded, size) : nullptr;
   if (block == nullptr) {
     OPENREG_RETURN_IF_ERROR(TakeFromPool(pool, rounded, &block));
-    front_.CountAllocated(block->Size(), size);
+    front_.CountAllocated(*block, size);
   }
   block->requested.store(size, std::memory_order_relaxed);
   block->generation.store(NewGeneration(), std::memory_order_relaxed);
@@ -120,8 +120,7 @@ void BlockAllocator::PutFree(Block* block, bool count) {
     return;
   }
   if (count) {
-    front_.CountFreed(block->Size(), block->requested.load(std::memory_order_relaxed),
-                      /*merge=*/false);
+    front_.CountFreed(*block, /*merge=*/false);
   }
   block->link = nullptr;
   pool->Give(block);
@@ -129,9 +128,8 @@ void BlockAllocator::PutFree(Block* block, bool count) {
 
 // The block's state is kPending and carries one use for this function.
 void BlockAllocator::FreeHeld(Block* block, std::vector<Position> positions) {
-  size_t size = block->Size();
-  front_.CountFreed(size, block->requested.load(std::memory_order_relaxed), /*merge=*/true);
-  stats_.Pending(1, static_cast<int64_t>(size));
+  front_.CountFreed(*block, /*merge=*/true);
+  stats_.Pending(block->small, 1, static_cast<int64_t>(block->Size()));
   {
     std::lock_guard<std::mutex> lock(uses_mutex_);
     auto uses = uses_.find(block);
@@ -155,7 +153,7 @@ void BlockAllocator::DropUse(Block* block, uint64_t amount) {
   uint64_t word = block->word.fetch_sub(amount, std::memory_order_acq_rel) - amount;
   if (word != block_word::kPending) return;
   block->word.store(block_word::kMoving, std::memory_order_relaxed);
-  stats_.Pending(-1, -static_cast<int64_t>(block->Size()));
+  stats_.Pending(block->small, -1, -static_cast<int64_t>(block->Size()));
   PutFree(block, /*count=*/false);
 }
 

@@ -53,11 +53,12 @@ class BlockAllocatorTest : public testing::Test {
     Status status = allocator_->Free(ptr, /*everywhere=*/false);
     EXPECT_TRUE(status.ok()) << status.message();
   }
-  orMemStats Stats() {
+  orMemStats AllStats() {
     orMemStats stats{};
     allocator_->ReadStats(&stats);
     return stats;
   }
+  orMemPoolStats Stats() { return AllStats().all; }
 
   std::unique_ptr<AddressSpace> space_ = std::make_unique<AddressSpace>();
   Arena arena_;
@@ -195,7 +196,7 @@ TEST_F(BlockAllocatorTest, LimitIsKeptAndCachesAreGivenUpForIt) {
   for (int i = 0; i < 10; ++i) blocks.push_back(Allocate(20 * kMegabyte, &first_));
   for (void* ptr : blocks) Free(ptr);
   void* ptr = Allocate(250 * kMegabyte, &second_);
-  EXPECT_EQ(Stats().numAllocRetries, 1);
+  EXPECT_EQ(AllStats().numAllocRetries, 1);
   EXPECT_EQ(trims_, 1);
   void* more = nullptr;
   Status status = allocator_->Allocate(10 * kMegabyte, allocator_->PoolFor(&first_), &more);
@@ -258,7 +259,7 @@ TEST_F(BlockAllocatorTest, SurvivesThreadsAtRandom) {
   }
   first_.CompleteAll();
   allocator_->Trim();
-  orMemStats stats = Stats();
+  orMemPoolStats stats = Stats();
   EXPECT_EQ(stats.active.current, 0);
   EXPECT_EQ(stats.inactiveSplitBytes.current, 0);
   EXPECT_EQ(stats.reservedBytes.current, 0);

@@ -61,8 +61,13 @@ Block* BlockAllocator::TakeOverSegment(Pool* pool, size_t size) {
     if (other == pool) continue;
     std::vector<Segment*> segments = other->ReleaseSegments(wanted, 2 * wanted, 1);
     if (segments.empty()) continue;
-    segments[0]->small = size <= kSmallLimit;
-    return pool->AddAndTake(segments[0], size);
+    Segment* segment = segments[0];
+    bool small = size <= kSmallLimit;
+    if (segment->small != small) {
+      segment->small = small;
+      stats_.SegmentChanged(small, static_cast<int64_t>(segment->size));
+    }
+    return pool->AddAndTake(segment, size);
   }
   return nullptr;
 }
@@ -82,8 +87,9 @@ Segment* BlockAllocator::NewSegmentOfSize(size_t segment_size, size_t size) {
     return nullptr;
   }
   reserved_.fetch_add(segment_size, std::memory_order_relaxed);
-  stats_.SegmentTaken(static_cast<int64_t>(segment_size));
-  return new Segment{offset, segment_size, size <= kSmallLimit, nullptr};
+  bool small = size <= kSmallLimit;
+  stats_.SegmentTaken(small, static_cast<int64_t>(segment_size));
+  return new Segment{offset, segment_size, small, nullptr};
 }
 
 bool BlockAllocator::WithinFraction(uint64_t bytes) const {
@@ -108,10 +114,10 @@ Status BlockAllocator::OutOfMemory(size_t size) {
              "freed but still in use, %s cached. The system has %s available. Free tensors, empty "
              "the cache, or raise OPENREG_DEVICE_MEMORY.",
              Readable(size).c_str(), device_, Readable(budget_->limit()).c_str(), fraction.c_str(),
-             Readable(budget_->used()).c_str(), bytes(stats.reservedBytes.current).c_str(),
-             bytes(stats.allocatedBytes.current).c_str(),
-             bytes(stats.activeBytes.current - stats.allocatedBytes.current).c_str(),
-             bytes(stats.reservedBytes.current - stats.activeBytes.current).c_str(),
+             Readable(budget_->used()).c_str(), bytes(stats.all.reservedBytes.current).c_str(),
+             bytes(stats.all.allocatedBytes.current).c_str(),
+             bytes(stats.all.activeBytes.current - stats.all.allocatedBytes.current).c_str(),
+             bytes(stats.all.reservedBytes.current - stats.all.activeBytes.current).c_str(),
              Readable(SystemAvailableBytes()).c_str()));
 }
 
@@ -144,8 +150,8 @@ void BlockAllocator::ReturnSegment(Segment* segment) {
   arena_.Punch(segment->offset, segment->size);
   reserved_.fetch_sub(segment->size, std::memory_order_relaxed);
   budget_->Release(segment->size);
-  stats_.SegmentReturned(static_cast<int64_t>(segment->size));
-  pages_.Free(segment->offset, segment->size);
+  stats_.SegmentReturned(segment->small, static_cast<int64_t>(segment->size));
+  chunks_.Give(segment->offset, segment->size);
   delete segment;
 }
 
@@ -154,7 +160,7 @@ uint64_t BlockAllocator::CachedBytes() {
   orMemStats stats;
   ReadStats(&stats);
   return static_cast<uint64_t>(
-      std::max<int64_t>(stats.reservedBytes.current - stats.activeBytes.current, 0));
+      std::max<int64_t>(stats.all.reservedBytes.current - stats.all.activeBytes.current, 0));
 }
 
 }  // namespace openreg

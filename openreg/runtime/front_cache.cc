@@ -45,23 +45,23 @@ Block* FrontCache::Take(int pool_index, size_t size, size_t requested) {
   bin.head = block->link;
   --bin.count;
   bins.bytes -= size;
-  shard.stats.Uncached(static_cast<int64_t>(size));
-  shard.stats.Allocated(static_cast<int64_t>(size), static_cast<int64_t>(requested));
+  shard.stats.Uncached(*block);
+  shard.stats.Allocated(*block, static_cast<int64_t>(requested));
   MergeIfDue(shard);
   return block;
 }
 
-void FrontCache::CountAllocated(size_t size, size_t requested) {
+void FrontCache::CountAllocated(const Block& block, size_t requested) {
   Shard& shard = Mine();
   std::lock_guard<FutexLock> guard(shard.lock);
-  shard.stats.Allocated(static_cast<int64_t>(size), static_cast<int64_t>(requested));
+  shard.stats.Allocated(block, static_cast<int64_t>(requested));
   MergeIfDue(shard);
 }
 
-void FrontCache::CountFreed(size_t size, size_t requested, bool merge) {
+void FrontCache::CountFreed(const Block& block, bool merge) {
   Shard& shard = Mine();
   std::lock_guard<FutexLock> guard(shard.lock);
-  shard.stats.Freed(static_cast<int64_t>(size), static_cast<int64_t>(requested));
+  shard.stats.Freed(block);
   if (merge) {
     totals_->Merge(&shard.stats);
   } else {
@@ -73,10 +73,7 @@ Block* FrontCache::Put(int pool_index, Block* block, bool count) {
   size_t size = block->Size();
   Shard& shard = Mine();
   std::lock_guard<FutexLock> guard(shard.lock);
-  if (count) {
-    shard.stats.Freed(static_cast<int64_t>(size),
-                      static_cast<int64_t>(block->requested.load(std::memory_order_relaxed)));
-  }
+  if (count) shard.stats.Freed(*block);
   Bins& bins = BinsOf(shard, pool_index);
   Bin& bin = bins.bins[(size >> kGranuleShift) - 1];
   Block* excess = nullptr;
@@ -86,14 +83,14 @@ Block* FrontCache::Put(int pool_index, Block* block, bool count) {
     // All of the bin but the new block goes: half would keep the colder blocks.
     excess = bin.head;
     bins.bytes -= bin.count * size;
-    for (uint32_t i = 0; i < bin.count; ++i) shard.stats.Uncached(static_cast<int64_t>(size));
+    for (Block* gone = excess; gone != nullptr; gone = gone->link) shard.stats.Uncached(*gone);
     bin = Bin{};
   }
   block->link = bin.head;
   bin.head = block;
   ++bin.count;
   bins.bytes += size;
-  shard.stats.Cached(static_cast<int64_t>(size));
+  shard.stats.Cached(*block);
   block->word.store(block_word::kCached, std::memory_order_release);
   MergeIfDue(shard);
   return excess;
@@ -105,7 +102,7 @@ Block* FrontCache::Empty(Shard& shard, Bins& bins) {
     while (bin.head != nullptr) {
       Block* block = bin.head;
       bin.head = block->link;
-      shard.stats.Uncached(static_cast<int64_t>(block->Size()));
+      shard.stats.Uncached(*block);
       block->link = list;
       list = block;
     }

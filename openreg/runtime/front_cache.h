@@ -27,9 +27,9 @@ class FrontCache {
   // NULL if there is none.
   Block* Take(int pool_index, size_t size, size_t requested);
   // Counts an allocation that came from the pool.
-  void CountAllocated(size_t size, size_t requested);
+  void CountAllocated(const Block& block, size_t requested);
   // Counts the free of a block that does not come in here. `merge`: make the totals exact.
-  void CountFreed(size_t size, size_t requested, bool merge);
+  void CountFreed(const Block& block, bool merge);
   // Keeps a freed block and counts the free unless it was counted before. Returns blocks (a list
   // through Block::link) that are too many and go to the pool, usually none.
   Block* Put(int pool_index, Block* block, bool count);

@@ -75,7 +75,7 @@ class IpcServerTest : public testing::Test {
   int64_t Active() {
     orMemStats stats{};
     allocator_->ReadStats(&stats);
-    return stats.active.current;
+    return stats.all.active.current;
   }
   // The server still does what it should.
   void ExpectAlive() {

@@ -1,6 +1,7 @@
-// Counting for orMemGetStats. Front caches count for themselves, under their own lock, and are
-// merged into the totals now and then; with one thread allocating, peaks are exact, with several a
-// peak may miss up to kMergeBytes for each front cache.
+// Counting for orMemGetStats, for small and large allocations apart (their segments are apart, too)
+// and for both together. Front caches count for themselves, under their own lock, and are merged
+// into the totals now and then; with one thread allocating, peaks are exact, with several a peak
+// may miss up to kMergeBytes for each front cache.
 #ifndef OPENREG_RUNTIME_MEMORY_STATS_H_
 #define OPENREG_RUNTIME_MEMORY_STATS_H_
 
@@ -9,6 +10,7 @@
 #include <mutex>
 
 #include "openreg/api/openreg.h"
+#include "openreg/runtime/block.h"
 
 namespace openreg {
 
@@ -35,10 +37,8 @@ struct Gauge {
   orMemStat Read() const { return {current, peak, up, down}; }
 };
 
-// The counts that change with every allocation.
-struct FrontStats {
-  static constexpr int64_t kMergeBytes = int64_t{1} << 20;
-
+// The counts that change with every allocation, of one kind of them.
+struct FrontCounts {
   Gauge allocation, allocated_bytes, requested_bytes;
   Gauge inactive, inactive_bytes;  // blocks in the front cache
 
@@ -52,30 +52,90 @@ struct FrontStats {
     allocated_bytes.Add(-size);
     requested_bytes.Add(-requested);
   }
-  void Cached(int64_t size) {
-    inactive.Add(1);
-    inactive_bytes.Add(size);
+  void Cached(int64_t count, int64_t bytes) {
+    inactive.Add(count);
+    inactive_bytes.Add(bytes);
   }
-  void Uncached(int64_t size) {
-    inactive.Add(-1);
-    inactive_bytes.Add(-size);
-  }
-  bool MergeDue() const {
-    return allocated_bytes.current > kMergeBytes || allocated_bytes.current < -kMergeBytes ||
-           allocated_bytes.peak > kMergeBytes;
+  void Merge(FrontCounts* part) {
+    allocation.Merge(&part->allocation);
+    allocated_bytes.Merge(&part->allocated_bytes);
+    requested_bytes.Merge(&part->requested_bytes);
+    inactive.Merge(&part->inactive);
+    inactive_bytes.Merge(&part->inactive_bytes);
   }
 };
 
-// Totals of one device. Every method locks.
+struct FrontStats {
+  static constexpr int64_t kMergeBytes = int64_t{1} << 20;
+
+  FrontCounts all, small, large;
+
+  FrontCounts& OfKind(const Block& block) { return block.small ? small : large; }
+  void Allocated(const Block& block, int64_t requested) {
+    auto size = static_cast<int64_t>(block.Size());
+    all.Allocated(size, requested);
+    OfKind(block).Allocated(size, requested);
+  }
+  void Freed(const Block& block) {
+    auto size = static_cast<int64_t>(block.Size());
+    auto requested = static_cast<int64_t>(block.requested.load(std::memory_order_relaxed));
+    all.Freed(size, requested);
+    OfKind(block).Freed(size, requested);
+  }
+  void Cached(const Block& block) {
+    auto size = static_cast<int64_t>(block.Size());
+    all.Cached(1, size);
+    OfKind(block).Cached(1, size);
+  }
+  void Uncached(const Block& block) {
+    auto size = static_cast<int64_t>(block.Size());
+    all.Cached(-1, -size);
+    OfKind(block).Cached(-1, -size);
+  }
+  bool MergeDue() const {
+    return all.allocated_bytes.current > kMergeBytes ||
+           all.allocated_bytes.current < -kMergeBytes || all.allocated_bytes.peak > kMergeBytes;
+  }
+};
+
+// The totals of one kind of allocations. Not synchronised.
+class PoolTotals {
+ public:
+  void Merge(FrontCounts* front);
+  void Pending(int64_t count, int64_t bytes);
+  void Inactive(int64_t count, int64_t bytes) { front_.Cached(count, bytes); }
+  void Segment(int64_t count, int64_t bytes) {
+    segment_.Add(count);
+    reserved_bytes_.Add(bytes);
+  }
+
+  orMemPoolStats Read() const;
+  void ResetPeaks();
+  void ResetAccumulated();
+
+ private:
+  template <class F>
+  void ForEachGauge(F f);
+  void UpdateActive(int64_t count_peak, int64_t bytes_peak);
+
+  FrontCounts front_;
+  Gauge segment_, reserved_bytes_;
+  Gauge pending_, pending_bytes_;
+  int64_t active_peak_ = 0, active_bytes_peak_ = 0;
+};
+
+// Totals of one device. Every method locks. `small` tells the kind.
 class MemoryStats {
  public:
   void Merge(FrontStats* front);
   // A block was freed but is still used (+1), or that ended (-1).
-  void Pending(int64_t count, int64_t bytes);
+  void Pending(bool small, int64_t count, int64_t bytes);
   // Free blocks of split segments in the pools.
-  void Inactive(int64_t count, int64_t bytes);
-  void SegmentTaken(int64_t bytes);
-  void SegmentReturned(int64_t bytes);
+  void Inactive(bool small, int64_t count, int64_t bytes);
+  void SegmentTaken(bool small, int64_t bytes);
+  void SegmentReturned(bool small, int64_t bytes);
+  // A segment serves the other kind from now on.
+  void SegmentChanged(bool small, int64_t bytes);
   void Retried();
   void Refused();
 
@@ -85,15 +145,10 @@ class MemoryStats {
   void ResetAccumulated();
 
  private:
-  template <class F>
-  void ForEachGauge(F f);
-  void UpdateActive(int64_t count_peak, int64_t bytes_peak);
+  PoolTotals& OfKind(bool small) { return small ? small_ : large_; }
 
   std::mutex mutex_;  // guards everything below
-  FrontStats front_;
-  Gauge segment_, reserved_bytes_;
-  Gauge pending_, pending_bytes_;
-  int64_t active_peak_ = 0, active_bytes_peak_ = 0;
+  PoolTotals all_, small_, large_;
   int64_t retries_ = 0, refused_ = 0, device_alloc_ = 0, device_free_ = 0;
 };
 

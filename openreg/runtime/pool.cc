@@ -37,23 +37,25 @@ void BlockStore::Recycle(Block* block) {
 void Pool::Enter(Block* block) {
   block->word.store(block_word::kFree, std::memory_order_release);
   SetOf(*block->segment).insert(block);
-  if (!IsWhole(*block)) {
-    ++inactive_change_;
-    inactive_bytes_change_ += static_cast<int64_t>(block->Size());
-  }
+  CountInactive(*block, 1);
 }
 
 void Pool::Leave(Block* block) {
   SetOf(*block->segment).erase(block);
-  if (!IsWhole(*block)) {
-    --inactive_change_;
-    inactive_bytes_change_ -= static_cast<int64_t>(block->Size());
-  }
+  CountInactive(*block, -1);
+}
+
+void Pool::CountInactive(const Block& block, int64_t count) {
+  if (IsWhole(block)) return;
+  Change& change = block.small ? small_inactive_ : large_inactive_;
+  change.count += count;
+  change.bytes += count * static_cast<int64_t>(block.Size());
 }
 
 void Pool::ReportInactive() {
-  stats_->Inactive(inactive_change_, inactive_bytes_change_);
-  inactive_change_ = inactive_bytes_change_ = 0;
+  stats_->Inactive(/*small=*/true, small_inactive_.count, small_inactive_.bytes);
+  stats_->Inactive(/*small=*/false, large_inactive_.count, large_inactive_.bytes);
+  small_inactive_ = large_inactive_ = Change();
 }
 
 void Pool::Adopt(const StreamClock* clock) {
@@ -93,6 +95,7 @@ void Pool::Split(Block* block, size_t size) {
   rest->pool.store(this, std::memory_order_relaxed);
   rest->free_sequence = block->free_sequence;
   rest->segment = block->segment;
+  rest->small = block->small;
   rest->previous = block;
   rest->next = block->next;
   if (block->next != nullptr) block->next->previous = rest;
@@ -109,6 +112,7 @@ Block* Pool::AddAndTake(Segment* segment, size_t size) {
   block->pool.store(this, std::memory_order_relaxed);
   block->free_sequence = 0;
   block->segment = segment;
+  block->small = segment->small;
   block->previous = block->next = nullptr;
   std::lock_guard<std::mutex> lock(mutex_);
   segment->first = block;

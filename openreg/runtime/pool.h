@@ -79,6 +79,7 @@ class Pool {
   void Split(Block* block, size_t size);
   Block* JoinLocked(Block* left, Block* right);
   void GiveLocked(Block* block);
+  void CountInactive(const Block& block, int64_t count);
   void ReportInactive();
 
   const int index_;
@@ -89,7 +90,10 @@ class Pool {
 
   mutable std::mutex mutex_;  // guards everything below, and the blocks of the pool's segments
   FreeSet small_, large_;
-  int64_t inactive_change_ = 0, inactive_bytes_change_ = 0;  // not yet reported
+  struct Change {
+    int64_t count = 0, bytes = 0;
+  };
+  Change small_inactive_, large_inactive_;  // not yet reported
 };
 
 }  // namespace openreg
