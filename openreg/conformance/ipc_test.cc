@@ -92,6 +92,26 @@ int Opener(Channel channel) {
   return 0;
 }
 
+// Records an event of its parent behind work that ends when it is told to ('e'); 'x' exits.
+int EventRecorder(Channel channel) {
+  auto handle = channel.Receive<orIpcEventHandle_t>();
+  orEvent_t event;
+  OR_EXPECT_OK(orIpcOpenEventHandle(&event, &handle));
+  Stream stream;
+  Gate gate;
+  gate.Block(stream);
+  OR_EXPECT_OK(orEventRecord(event, stream));
+  channel.Send('r');
+  while (channel.Receive<char>() != 'x') {
+    gate.Open();
+    EXPECT_TRUE(Drains(stream));
+    channel.Send('e');
+  }
+  gate.Open();
+  OR_EXPECT_OK(orEventDestroy(event));
+  return 0;
+}
+
 // Owns memory and an event, hands both out, then does as told: 'r' records, 'x' exits.
 int Owner(Channel channel) {
   void* ptr = nullptr;
@@ -200,6 +220,30 @@ TEST(IpcMemory, HandleOfFreedMemoryIsRefused) {
   EXPECT_EQ(child.Wait(), 0);
   OR_EXPECT_ERROR(orErrorInvalidResourceHandle, orIpcOpenMemHandle(&ptr, &handle));
   OR_ASSERT_OK(orFree(next));
+}
+
+TEST(IpcMemory, FreedMemoryThatIsRetainedCanBeOpened) {
+  void* ptr = nullptr;
+  OR_ASSERT_OK(orMalloc(&ptr, 1000));
+  auto* values = static_cast<int*>(KernelPointer(ptr));
+  values[0] = 1234;
+  int64_t active = ActiveBlocks();
+  orIpcMemHandle_t handle;
+  OR_ASSERT_OK(orIpcGetMemHandle(&handle, ptr));
+  OR_ASSERT_OK(orMemRetain(ptr));
+  OR_ASSERT_OK(orFree(ptr));
+  Child child("memory_importer");
+  child.channel().Send(handle);
+  EXPECT_EQ(child.channel().Receive<int>(), 1234);
+  EXPECT_EQ(child.channel().Receive<char>(), 'o');
+  OR_ASSERT_OK(orMemRelease(ptr));
+  EXPECT_EQ(ActiveBlocks(), active) << "the importer has it now";
+  child.channel().Send('c');
+  EXPECT_EQ(child.channel().Receive<char>(), 'c');
+  EXPECT_EQ(ActiveBlocks(), active - 1);
+  child.channel().Send('x');
+  EXPECT_EQ(child.Wait(), 0);
+  OR_EXPECT_ERROR(orErrorInvalidDevicePointer, orMemRetain(ptr));
 }
 
 TEST(IpcMemory, OwnHandleGivesTheOriginal) {
@@ -340,7 +384,6 @@ TEST(IpcEvent, OrdersWorkAcrossProcesses) {
   EXPECT_TRUE(Drains(stream));
   EXPECT_TRUE(ran);
   OR_EXPECT_OK(orEventSynchronizeTimeout(event, kDeadlineMs));
-  EXPECT_NE(orEventRecord(event, stream), orSuccess) << "only the owner records";
   OR_EXPECT_OK(orEventDestroy(event));
   owner.channel().Send('x');
   EXPECT_EQ(owner.Wait(), 0);
@@ -360,6 +403,51 @@ TEST(IpcEvent, OwnersDeathEndsTheWait) {
   OR_EXPECT_ERROR(orErrorPeerDead, orStreamSynchronizeTimeout(stream, kDeadlineMs));
   OR_EXPECT_ERROR(orErrorPeerDead, orEventSynchronizeTimeout(event, kDeadlineMs));
   OR_EXPECT_OK(orEventDestroy(event));
+}
+
+TEST(IpcEvent, APeersRecordIsWaitedFor) {
+  Event event(orEventInterprocess | orEventDisableTiming);
+  orIpcEventHandle_t handle;
+  OR_ASSERT_OK(orIpcGetEventHandle(&handle, event));
+  Stream stream, other;
+  OR_ASSERT_OK(orEventRecord(event, stream));
+  Child child("event_recorder");
+  child.channel().Send(handle);
+  EXPECT_EQ(child.channel().Receive<char>(), 'r');
+  EXPECT_EQ(orEventQuery(event), orErrorNotReady) << "the child's record is the last one";
+  OR_EXPECT_ERROR(orErrorTimeout, orEventSynchronizeTimeout(event, 20));
+  OR_ASSERT_OK(orStreamWaitEvent(stream, event));
+  EXPECT_EQ(orStreamQuery(stream), orErrorNotReady);
+  child.channel().Send('e');
+  EXPECT_EQ(child.channel().Receive<char>(), 'e');
+  OR_EXPECT_OK(orEventSynchronizeTimeout(event, kDeadlineMs));
+  EXPECT_TRUE(Drains(stream));
+  // Its own again, now.
+  Gate gate;
+  gate.Block(other);
+  OR_ASSERT_OK(orEventRecord(event, other));
+  EXPECT_EQ(orEventQuery(event), orErrorNotReady);
+  gate.Open();
+  OR_EXPECT_OK(orEventSynchronizeTimeout(event, kDeadlineMs));
+  child.channel().Send('x');
+  EXPECT_EQ(child.Wait(), 0);
+}
+
+TEST(IpcEvent, DeathOfWhoRecordedEndsTheWait) {
+  Event event(orEventInterprocess | orEventDisableTiming);
+  orIpcEventHandle_t handle;
+  OR_ASSERT_OK(orIpcGetEventHandle(&handle, event));
+  Child child("event_recorder");
+  child.channel().Send(handle);
+  EXPECT_EQ(child.channel().Receive<char>(), 'r');
+  Stream stream;
+  OR_ASSERT_OK(orStreamWaitEvent(stream, event));
+  child.Kill();
+  EXPECT_EQ(child.Wait(), -SIGKILL);
+  OR_EXPECT_ERROR(orErrorPeerDead, orStreamSynchronizeTimeout(stream, kDeadlineMs));
+  OR_EXPECT_ERROR(orErrorPeerDead, orEventSynchronizeTimeout(event, kDeadlineMs));
+  OR_EXPECT_OK(orEventRecord(event, stream));
+  OR_EXPECT_OK(orEventSynchronizeTimeout(event, kDeadlineMs));
 }
 
 TEST(IpcEvent, NeedsTheFlag) {
@@ -444,6 +532,7 @@ TEST(Ipc, NothingIsLeftAfterPeersWereKilled) {
 const NamedRole kRoles[] = {{"memory_importer", MemoryImporter},
                             {"device_importer", DeviceImporter},
                             {"opener", Opener},
+                            {"event_recorder", EventRecorder},
                             {"owner", Owner},
                             {nullptr, nullptr}};
 

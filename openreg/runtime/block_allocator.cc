@@ -189,10 +189,13 @@ Status BlockAllocator::NoSuchBlock(const void* ptr, const char* action) const {
                        action, device_, ptr, what));
 }
 
-Status BlockAllocator::AddUse(Block* block, uint64_t amount, const void* ptr) {
+Status BlockAllocator::AddUse(Block* block, uint64_t amount, const void* ptr, bool also_freed) {
   uint64_t word = block->word.load(std::memory_order_acquire);
   do {
-    if (StateOf(word) != block_word::kLive) return NoSuchBlock(ptr, "use of device memory");
+    bool retained = StateOf(word) == block_word::kPending && block_word::RetainsOf(word) > 0;
+    if (StateOf(word) != block_word::kLive && !(also_freed && retained)) {
+      return NoSuchBlock(ptr, "use of device memory");
+    }
     if (amount == kOneRetain && block_word::RetainsOf(word) == block_word::kMaxRetains) {
       return InvalidValue(Format("allocation at %p: more than 2^32 retains", ptr));
     }
@@ -230,10 +233,12 @@ Status BlockAllocator::Retain(void* ptr) {
 bool BlockAllocator::RetainExact(size_t offset, uint64_t generation, uint64_t* size) {
   if (offset >= arena_.size()) return false;
   Block* block = index_.StartingAt(offset);
-  if (block == nullptr || !AddUse(block, kOneRetain, arena_.device_base() + offset).ok()) {
+  if (block == nullptr || !AddUse(block, kOneRetain, arena_.device_base() + offset,
+                                  /*also_freed=*/true)
+                               .ok()) {
     return false;
   }
-  // Retained and live: from here neither field can change.
+  // Retained: from here neither field can change.
   if (block->Offset() == offset &&
       block->generation.load(std::memory_order_relaxed) == generation) {
     *size = block->requested.load(std::memory_order_relaxed);

@@ -61,7 +61,8 @@ class BlockAllocator {
   Status RecordUse(void* ptr, const StreamClock* clock);
   Status Retain(void* ptr);
   Status Release(void* ptr);
-  // Retains the allocation that starts at the offset, if it still is the one of that generation.
+  // Retains the allocation that starts at the offset, if it still is the one of that generation:
+  // live, or freed and kept by a retain.
   bool RetainExact(size_t offset, uint64_t generation, uint64_t* size);
 
   // The live allocation that contains the address; false if there is none. Lock-free.
@@ -93,7 +94,8 @@ class BlockAllocator {
   }
   Block* LiveBlock(const void* ptr) const;
   Status NoSuchBlock(const void* ptr, const char* action) const;
-  Status AddUse(Block* block, uint64_t amount, const void* ptr);
+  // also_freed: a block that was freed while it is retained will do.
+  Status AddUse(Block* block, uint64_t amount, const void* ptr, bool also_freed = false);
 
   // Allocation, slow side.
   Status TakeFromPool(Pool* pool, size_t size, Block** block);

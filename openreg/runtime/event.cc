@@ -53,13 +53,11 @@ orError_t Event::RunMark(Work& work) {
 }
 
 Status Event::Record(Stream* stream) {
-  if (stream->device() != device_) {
+  // An imported event is of no device of this process.
+  if (stream->device() != device_ && !imported()) {
     return Status(orErrorInvalidResourceHandle,
                   Format("record: the event belongs to device %d, the stream to device %d", device_,
                          stream->device()));
-  }
-  if (imported()) {
-    return Status(orErrorNotSupported, "record: an imported event is recorded by its owner only");
   }
   bool timing = (flags_ & orEventDisableTiming) == 0;
   uint64_t number = shared_.valid() ? shared_.BeginRecord() : 0;
@@ -68,8 +66,10 @@ Status Event::Record(Stream* stream) {
     std::lock_guard<FutexLock> guard(lock_);
     version = ++record_.version;
     record_.stream = stream;
+    record_.stream_id = stream->id();
     record_.sequence = stream->issued();
     record_.time_ns = 0;
+    record_.shared_number = number;
     if (stream->Passed(record_.sequence)) {
       if (timing) record_.time_ns = NowNs();
       timing = false;
@@ -87,6 +87,7 @@ Status Event::Record(Stream* stream) {
   uint64_t sequence;
   Status status = stream->Queue(std::move(work), &sequence);
   if (!status.ok()) {
+    if (number != 0) shared_.CompleteRecord(number);
     delete mark;
     return status;
   }
@@ -97,22 +98,20 @@ Status Event::Record(Stream* stream) {
 }
 
 Status Event::Query() {
-  if (imported()) {
-    if (shared_.Complete(shared_.recorded())) return Status();
-  } else {
-    Captured record = Snapshot();
-    if (record.stream == nullptr || record.stream->Passed(record.sequence)) return Status();
-  }
+  Captured record = Snapshot();
+  if (PeerRecorded(record)) return shared_.State(shared_.recorded());
+  if (record.stream == nullptr || record.stream->Passed(record.sequence)) return Status();
   return Status::NotReady();
 }
 
 Status Event::Synchronize(Deadline deadline) {
-  if (imported()) {
+  Captured record = Snapshot();
+  if (PeerRecorded(record)) {
     return shared_.Wait(shared_.recorded(), deadline, [](void*) { return false; }, nullptr);
   }
-  Captured record = Snapshot();
   if (record.stream == nullptr) return Status();
-  return record.stream->WaitFor(record.sequence, deadline, "event synchronise");
+  OPENREG_RETURN_IF_ERROR(record.stream->WaitFor(record.sequence, deadline, "event synchronise"));
+  return record.stream->id() == record.stream_id ? record.stream->TakeError() : Status();
 }
 
 namespace {
@@ -138,9 +137,11 @@ Status Event::QueueWait(Stream* stream) {
   Work work;
   work.name = "event wait";
   work.silent = true;
-  if (imported()) {
+  Captured record = Snapshot();
+  if (PeerRecorded(record)) {
     uint64_t number = shared_.recorded();
-    if (shared_.Complete(number)) return Status();
+    Status state = shared_.State(number);
+    if (state.code() != orErrorNotReady) return state;
     auto* wait = new SharedWait{shared_, number, stream->group(), stream};
     work.run = RunSharedWait;
     work.data[0] = reinterpret_cast<uint64_t>(wait);
@@ -148,7 +149,6 @@ Status Event::QueueWait(Stream* stream) {
     if (!status.ok()) delete wait;
     return status;
   }
-  Captured record = Snapshot();
   // In order anyway on the own stream.
   if (record.stream == nullptr || record.stream == stream ||
       record.stream->Passed(record.sequence)) {
@@ -165,6 +165,13 @@ Status Event::QueueWait(Stream* stream) {
 }
 
 Status Event::ElapsedTime(float* ms, Event* start, Event* end) {
+  if (start->device() != end->device()) {
+    return Status(
+        orErrorInvalidResourceHandle,
+        Format("elapsed time: expected two events of one device, got one of device %d and "
+               "one of device %d",
+               start->device(), end->device()));
+  }
   int64_t times_ns[2];
   Event* events[2] = {start, end};
   for (int i = 0; i < 2; ++i) {

@@ -39,12 +39,18 @@ class Event {
  private:
   struct Captured {
     Stream* stream = nullptr;  // NULL: never recorded
+    uint64_t stream_id = 0;    // the object may be another stream later
     uint64_t sequence = 0;
     uint64_t version = 0;
-    int64_t time_ns = 0;  // 0: not yet, or timing is disabled
+    int64_t time_ns = 0;         // 0: not yet, or timing is disabled
+    uint64_t shared_number = 0;  // of an event that is shared
   };
 
   Captured Snapshot();
+  // True if the event's last record is one of another process.
+  bool PeerRecorded(const Captured& record) const {
+    return shared_.valid() && shared_.recorded() != record.shared_number;
+  }
   static orError_t RunMark(Work& work);
 
   int device_ = 0;

@@ -19,14 +19,9 @@ Status EventPage::Map() {
     fd_ = memfd_create("openreg-events", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd_ < 0) return SystemError("memfd_create", errno);
     TrackDescriptor(fd_);
-    // Opening the file anew is how a read-only descriptor of it is made.
-    std::string path = Format("/proc/self/fd/%d", fd_);
-    peer_fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (peer_fd_ >= 0) TrackDescriptor(peer_fd_);
   }
   Status status;
-  if (peer_fd_ < 0 || ftruncate(fd_, kBytes) != 0 ||
-      fcntl(fd_, F_ADD_SEALS, kArenaSeals | F_SEAL_SEAL) != 0) {
+  if (ftruncate(fd_, kBytes) != 0 || fcntl(fd_, F_ADD_SEALS, kArenaSeals | F_SEAL_SEAL) != 0) {
     status = SystemError("setting up the page for interprocess events", errno);
   } else {
     void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
@@ -39,8 +34,7 @@ Status EventPage::Map() {
     }
   }
   CloseTracked(fd_);
-  CloseTracked(peer_fd_);
-  fd_ = peer_fd_ = -1;
+  fd_ = -1;
   return status;
 }
 

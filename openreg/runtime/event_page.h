@@ -1,5 +1,4 @@
-// The owner's shared memory for interprocess events: a sealed memfd of cells, which peers get as a
-// descriptor that can be read only.
+// The owner's shared memory for interprocess events: a sealed memfd of cells, which peers map, too.
 #ifndef OPENREG_RUNTIME_EVENT_PAGE_H_
 #define OPENREG_RUNTIME_EVENT_PAGE_H_
 
@@ -16,7 +15,7 @@ namespace openreg {
 
 class EventPage {
  public:
-  static constexpr size_t kCellBytes = 64;  // a cache line each
+  static constexpr size_t kCellBytes = sizeof(SharedEventCell);
   static constexpr size_t kBytes = size_t{1} << 20;
   static constexpr size_t kCellCount = kBytes / kCellBytes;
 
@@ -27,8 +26,8 @@ class EventPage {
   void Locate(const std::shared_ptr<SharedEventCell>& cell, uint64_t* index, uint64_t* generation);
   // The live cell with that name, or NULL.
   std::shared_ptr<SharedEventCell> Find(uint64_t index, uint64_t generation);
-  // What peers get: read-only. -1 before the first cell.
-  int peer_fd() const { return peer_fd_; }
+  // What peers get. -1 before the first cell.
+  int fd() const { return fd_; }
 
  private:
   struct Slot {
@@ -40,7 +39,7 @@ class EventPage {
 
   std::mutex mutex_;  // guards everything
   char* base_ = nullptr;
-  int fd_ = -1, peer_fd_ = -1;
+  int fd_ = -1;
   std::vector<Slot> slots_;
   std::vector<size_t> free_;
 };

@@ -53,9 +53,6 @@ bool FutexWait(const void* word, uint32_t expected, Deadline deadline,
                FutexScope scope = FutexScope::kProcess);
 void FutexWake(const void* word, int count, FutexScope scope = FutexScope::kProcess);
 
-// The futex word of a 64-bit counter: its low half (x86-64 and aarch64 are little-endian).
-inline const void* LowWord(const std::atomic<uint64_t>& counter) { return &counter; }
-
 // A mutex of four bytes: spins briefly, then sleeps. Satisfies Lockable, for std::lock_guard.
 // Lock is an acquire, unlock a release.
 class FutexLock {

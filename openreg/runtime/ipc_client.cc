@@ -245,7 +245,7 @@ Status IpcClient::OpenEvent(const IpcHandle& handle, Deadline deadline, SharedEv
     if (status.ok()) status = CheckFile(fd, reply.size);
     void* memory = MAP_FAILED;
     if (status.ok()) {
-      memory = mmap(nullptr, EventPage::kBytes, PROT_READ, MAP_SHARED, fd, 0);
+      memory = mmap(nullptr, EventPage::kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
       if (memory == MAP_FAILED) status = Status(orErrorMapBufferObject, "mmap of a peer's events");
     }
     CloseTracked(fd);
@@ -270,7 +270,7 @@ Status IpcClient::OpenEvent(const IpcHandle& handle, Deadline deadline, SharedEv
     release.offset = index;
     peer->Tell(release);
   });
-  *event = SharedEvent::Import(std::move(shared), peer);
+  *event = SharedEvent::Import(std::move(shared), peer, static_cast<uint32_t>(reply.size));
   return Status();
 }
 

@@ -14,7 +14,7 @@
 namespace openreg {
 
 inline constexpr uint32_t kIpcMagic = 0x47524f49;  // "IORG"
-inline constexpr uint16_t kIpcVersion = 1;
+inline constexpr uint16_t kIpcVersion = 2;
 
 // How to reach a process and to prove that one was given a handle of it.
 struct IpcAddress {
@@ -50,8 +50,8 @@ enum class IpcOperation : uint16_t {
   kOpenDevice = 1,    // reply: size, and the arena's descriptor
   kRetainMemory = 2,  // reply: size of the allocation
   kReleaseMemory = 3,
-  kOpenEvents = 4,  // reply: size, and the event page's descriptor
-  kRetainEvent = 5,
+  kOpenEvents = 4,   // reply: size, and the event page's descriptor
+  kRetainEvent = 5,  // reply: size is what the owner calls the connection
   kReleaseEvent = 6
 };
 

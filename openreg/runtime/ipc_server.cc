@@ -20,6 +20,8 @@ constexpr int64_t kUnknownNs = INT64_C(5000000000);     // how long they may tak
 constexpr int64_t kAcceptPauseNs = INT64_C(100000000);  // after running out of descriptors
 constexpr size_t kMaxRetains = size_t{1} << 20;         // different blocks per connection
 constexpr int kPollMs = 1000;
+// So that an id fits above an event's number.
+constexpr uint32_t kMaxConnectionId = (uint32_t{1} << (64 - SharedEventCell::kRecorderShift)) - 1;
 
 }  // namespace
 
@@ -117,6 +119,7 @@ void IpcServer::Accept() {
     }
     auto connection = std::make_unique<Connection>();
     connection->fd = fd;
+    connection->id = last_connection_ = last_connection_ % kMaxConnectionId + 1;
     connection->since_ns = NowNs();
     connections_.push_back(std::move(connection));
   }
@@ -130,6 +133,9 @@ void IpcServer::Close(Connection* connection) {
     }
   }
   connection->memory.clear();
+  for (const auto& [index, held] : connection->events) {
+    SharedEvent::Abandon(held.first.get(), connection->id);
+  }
   connection->events.clear();
   CloseTracked(connection->fd);
   connection->fd = -1;
@@ -173,12 +179,12 @@ bool IpcServer::Answer(Connection* connection) {
       error = ReleaseMemory(connection);
       break;
     case IpcOperation::kOpenEvents:
-      fd = events_.peer_fd();
+      fd = events_.fd();
       reply.size = EventPage::kBytes;
       error = fd >= 0 ? orSuccess : orErrorInvalidResourceHandle;
       break;
     case IpcOperation::kRetainEvent:
-      error = RetainEvent(connection);
+      error = RetainEvent(connection, &reply.size);
       break;
     case IpcOperation::kReleaseEvent:
       error = ReleaseEvent(connection);
@@ -212,13 +218,14 @@ orError_t IpcServer::ReleaseMemory(Connection* connection) {
   return orSuccess;
 }
 
-orError_t IpcServer::RetainEvent(Connection* connection) {
+orError_t IpcServer::RetainEvent(Connection* connection, uint64_t* recorder) {
   auto cell = events_.Find(connection->request.offset, connection->request.generation);
   if (cell == nullptr) return orErrorInvalidResourceHandle;
   auto& held = connection->events[connection->request.offset];
   if (held.second == UINT32_MAX) return orErrorMemoryAllocation;
   held.first = std::move(cell);
   ++held.second;
+  *recorder = connection->id;
   return orSuccess;
 }
 

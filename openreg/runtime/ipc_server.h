@@ -44,6 +44,7 @@ class IpcServer {
  private:
   struct Connection {
     int fd = -1;
+    uint32_t id = 0;     // what its records in events are known by; 0 is this process
     bool known = false;  // has shown the secret
     int64_t since_ns = 0;
     size_t received = 0;  // bytes of `request` so far
@@ -61,7 +62,7 @@ class IpcServer {
   bool Answer(Connection* connection);
   orError_t RetainMemory(Connection* connection, uint64_t* size);
   orError_t ReleaseMemory(Connection* connection);
-  orError_t RetainEvent(Connection* connection);
+  orError_t RetainEvent(Connection* connection, uint64_t* recorder);
   orError_t ReleaseEvent(Connection* connection);
   void Close(Connection* connection);
 
@@ -79,6 +80,7 @@ class IpcServer {
   // The thread's own.
   std::vector<std::unique_ptr<Connection>> connections_;
   int64_t accept_after_ns_ = 0;
+  uint32_t last_connection_ = 0;
 };
 
 }  // namespace openreg
