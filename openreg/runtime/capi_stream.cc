@@ -157,6 +157,11 @@ orError_t orStreamReleaseTo(orStream_t handle, const char* name, orKernelFn fn, 
   });
 }
 
+orError_t orStreamSetActivity(orStream_t handle, orActivityKind kind, const char* name,
+                              size_t bytes) {
+  return WithStream(handle, [&](Stream* stream) { return stream->SetActivity(kind, name, bytes); });
+}
+
 orError_t orEventCreate(orEvent_t* event) { return orEventCreateWithFlags(event, orEventDefault); }
 
 orError_t orEventCreateWithFlags(orEvent_t* event, unsigned flags) {

@@ -33,6 +33,9 @@ Status CheckSide(Runtime& runtime, const void* ptr, size_t size, const char* nam
   return Status();
 }
 
+// Longer copies keep a helper from its deadline and from signals.
+constexpr size_t kHelpedBytes = size_t{64} << 20;
+
 const char* KindName(orMemcpyKind kind) {
   switch (kind) {
     case orMemcpyHostToHost:
@@ -46,10 +49,27 @@ const char* KindName(orMemcpyKind kind) {
   }
 }
 
+// As CUDA's traces name them.
+const char* ActivityName(const Copy& copy) {
+  switch (copy.kind) {
+    case orMemcpyHostToHost:
+      return "Memcpy HtoH";
+    case orMemcpyHostToDevice:
+      return copy.from_pageable ? "Memcpy HtoD (Pageable -> Device)"
+                                : "Memcpy HtoD (Pinned -> Device)";
+    case orMemcpyDeviceToHost:
+      return copy.to_pageable ? "Memcpy DtoH (Device -> Pageable)"
+                              : "Memcpy DtoH (Device -> Pinned)";
+    default:
+      return "Memcpy DtoD (Device -> Device)";
+  }
+}
+
 Work CopyWork(const Copy& copy) {
   Work work;
   work.kind = orActivityMemcpy;
-  work.name = KindName(copy.kind);
+  work.name = ActivityName(copy);
+  work.any_thread = copy.size <= kHelpedBytes;
   work.bytes = copy.size;
   work.data[0] = reinterpret_cast<uint64_t>(copy.to);
   work.data[1] = reinterpret_cast<uint64_t>(copy.from);

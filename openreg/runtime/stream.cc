@@ -46,7 +46,7 @@ void Stream::Start(int device, int priority, uint64_t id, WorkerGroup* group, Ac
                    orStream_t handle) {
   device_ = device;
   priority_ = priority;
-  id_ = id;
+  id_.store(id, std::memory_order_relaxed);
   group_ = group;
   activity_ = activity;
   handle_ = handle;
@@ -62,7 +62,7 @@ void Stream::Start(int device, int priority, uint64_t id, WorkerGroup* group, Ac
 std::string Stream::Describe() const {
   const char* running = running_.load(std::memory_order_relaxed);
   return Format("stream %llu of device %d (running: %s, %llu not ended)",
-                static_cast<unsigned long long>(id_), device_,
+                static_cast<unsigned long long>(id()), device_,
                 running == nullptr ? "nothing" : running,
                 static_cast<unsigned long long>(issued() - completed()));
 }
@@ -76,10 +76,27 @@ void Stream::BeginHold(uint64_t sequence, const char* name) {
   running_.store(name, std::memory_order_relaxed);
   hold_sequence_ = sequence;
   hold_depth_ = 1;
+  executing_ = nullptr;
+}
+
+Status Stream::SetActivity(orActivityKind kind, const char* name, size_t bytes) {
+  if (!HeldByMe()) {
+    return Status(orErrorNotPermitted,
+                  Format("activity of %s: this thread does not hold it", Describe().c_str()));
+  }
+  Work* reported = executing_ != nullptr ? executing_ : &hold_activity_;
+  if (hold_depth_ == 1 && (executing_ != nullptr || hold_start_ns_ != 0)) {
+    reported->kind = kind;
+    if (name != nullptr) reported->name = name;
+    reported->bytes = bytes;
+  }
+  return Status();
 }
 
 void Stream::Execute(Work& work) {
   int64_t start_ns = !work.silent && activity_->enabled() ? NowNs() : 0;
+  Work* outer = executing_;
+  if (start_ns != 0) executing_ = &work;
   orError_t error;
   try {
     error = work.run(work);
@@ -90,13 +107,16 @@ void Stream::Execute(Work& work) {
   }
   if (error != orSuccess) [[unlikely]] {
     SetError(error, Format("'%s' on stream %llu of device %d reported %s", work.name,
-                           static_cast<unsigned long long>(id_), device_, orGetErrorName(error)));
+                           static_cast<unsigned long long>(id()), device_, orGetErrorName(error)));
   }
-  if (start_ns != 0) ReportActivity(work, start_ns);
+  if (start_ns != 0) {
+    executing_ = outer;
+    ReportActivity(work, start_ns);
+  }
 }
 
 void Stream::ReportActivity(const Work& work, int64_t start_ns) {
-  orActivity activity{work.kind, work.name, device_, id_, start_ns, NowNs(), work.bytes};
+  orActivity activity{work.kind, work.name, device_, id(), start_ns, NowNs(), work.bytes};
   activity_->Report(activity);
 }
 
@@ -259,9 +279,16 @@ bool Stream::TryAcquire(const char* name) {
   uint64_t expected = done;
   if (!issued_.compare_exchange_strong(expected, done + 1, std::memory_order_seq_cst)) return false;
   BeginHold(done + 1, name);
-  hold_name_ = name;
-  hold_start_ns_ = name != nullptr && activity_->enabled() ? NowNs() : 0;
+  BeginHoldActivity(name);
   return true;
+}
+
+void Stream::BeginHoldActivity(const char* name) {
+  hold_start_ns_ = 0;
+  if (name == nullptr || !activity_->enabled()) return;
+  hold_activity_ = Work();
+  hold_activity_.name = name;
+  hold_start_ns_ = NowNs();
 }
 
 Status Stream::Acquire(const char* name, Deadline deadline) {
@@ -285,8 +312,7 @@ Status Stream::Acquire(const char* name, Deadline deadline) {
   }
   if (!turn) return group_->stopping() ? WorkerGroup::Stopped() : HoldTimedOut(name);
   BeginHold(sequence, name);
-  hold_name_ = name;
-  hold_start_ns_ = name != nullptr && activity_->enabled() ? NowNs() : 0;
+  BeginHoldActivity(name);
   return Status();
 }
 
@@ -302,9 +328,7 @@ Status Stream::ReleaseHold() {
   }
   if (--hold_depth_ > 0) return Status();
   if (hold_start_ns_ != 0) [[unlikely]] {
-    Work hold;
-    hold.name = hold_name_;
-    ReportActivity(hold, hold_start_ns_);
+    ReportActivity(hold_activity_, hold_start_ns_);
     hold_start_ns_ = 0;
   }
   EndWork(hold_sequence_, Runner::kCaller);

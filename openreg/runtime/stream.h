@@ -42,7 +42,8 @@ struct Work {
   Run run = nullptr;
   const char* name = "";  // static storage
   orActivityKind kind = orActivityKernel;
-  bool silent = false;  // no activity: waits and marks
+  bool silent = false;      // no activity: waits and marks
+  bool any_thread = false;  // short and without side effects: who waits for it may run it
   size_t bytes = 0;
   orKernelFn kernel = nullptr;
   orHostFn host = nullptr;
@@ -64,10 +65,13 @@ class Stream : public StreamClock {
              orStream_t handle);
   int device() const { return device_; }
   int priority() const { return priority_; }
-  uint64_t id() const { return id_; }
+  uint64_t id() const { return id_.load(std::memory_order_relaxed); }
   orStream_t handle() const { return handle_; }
   WorkerGroup* group() const { return group_; }
   std::string Describe() const;
+
+  // What the thread's outermost hold or work here is reported as (orStreamSetActivity).
+  Status SetActivity(orActivityKind kind, const char* name, size_t bytes);
 
   // True if the calling thread holds the stream or runs its work.
   bool HeldByMe() const;
@@ -128,20 +132,22 @@ class Stream : public StreamClock {
   void SignalWorker();
   Status EnsureWorkerLocked();
   void BeginHold(uint64_t sequence, const char* name);
+  void BeginHoldActivity(const char* name);
   Status HoldTimedOut(const char* name);
   void ReportActivity(const Work& work, int64_t start_ns);
+  bool HelpTowards(uint64_t sequence);
 
   // The worker's side (worker.cc).
   static void* WorkerMain(void* self);
   void WorkerLoop();
-  bool TakeRunnable(Work* work, uint64_t* sequence);
+  bool TakeRunnable(Work* work, uint64_t* sequence, uint64_t helper_goal = 0);
   void WaitForWork(uint32_t seen);
   bool WorkerMayEnd();
 
   // Constant while the handle is live.
   int device_ = 0;
   int priority_ = 0;
-  uint64_t id_ = 0;
+  std::atomic<uint64_t> id_{0};  // events compare it with that of the stream they recorded
   orStream_t handle_ = nullptr;
   WorkerGroup* group_ = nullptr;
   ActivityLog* activity_ = nullptr;
@@ -155,8 +161,9 @@ class Stream : public StreamClock {
   int hold_depth_ = 0;
   bool hold_is_work_ = false;   // the holder is inside of RunAs, not of Acquire
   bool hold_has_rest_ = false;  // ReleaseTo queued entries with the hold's own number
-  const char* hold_name_ = nullptr;
-  int64_t hold_start_ns_ = 0;
+  int64_t hold_start_ns_ = 0;   // 0: not reported
+  Work hold_activity_;          // what a hold is reported as
+  Work* executing_ = nullptr;   // the work that is reported, while it runs
 
   // Threads that sleep until completed_ gets somewhere: the nearest of their goals, and a count of
   // wakes to sleep on. A wake takes the goal away; those whose goal was farther set it again.

@@ -36,12 +36,24 @@ bool Stream::WaitQuietly(uint64_t sequence, Deadline deadline) const {
   }
 }
 
+// Runs what is next on this thread if it may: a copy that is waited for at once is done before its
+// worker has woken up.
+bool Stream::HelpTowards(uint64_t sequence) {
+  Work work;
+  uint64_t mine;
+  if (Passed(sequence) || group_->stopping() || !TakeRunnable(&work, &mine, sequence)) return false;
+  RunAs(work, mine, Runner::kCaller);
+  return true;
+}
+
 Status Stream::WaitFor(uint64_t sequence, Deadline deadline, const char* what) {
   if (Passed(sequence)) return Status();
   if (HeldByMe() && sequence >= hold_sequence_) {
     return Status(orErrorNotPermitted,
                   Format("%s: the calling thread runs or holds %s and would wait for itself", what,
                          Describe().c_str()));
+  }
+  while (HelpTowards(sequence)) {
   }
   if (WaitQuietly(sequence, deadline)) return Status();
   if (group_->stopping()) return WorkerGroup::Stopped();

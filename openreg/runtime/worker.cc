@@ -79,7 +79,7 @@ void* Stream::WorkerMain(void* self) {
   } end{stream};
   stream->group_->Awake(1);
   std::string name = Format("openreg-%d-%llu", stream->device_ % 100,
-                            static_cast<unsigned long long>(stream->id_ % 100000));
+                            static_cast<unsigned long long>(stream->id() % 100000));
   pthread_setname_np(pthread_self(), name.c_str());
   if (stream->priority_ < 0) {
     // Needs a privilege; without it all streams are equal.
@@ -113,10 +113,15 @@ bool Stream::WorkerMayEnd() {
   return ended_;
 }
 
-bool Stream::TakeRunnable(Work* work, uint64_t* sequence) {
+// A helper (helper_goal > 0) takes only what any thread may run, up to its goal.
+bool Stream::TakeRunnable(Work* work, uint64_t* sequence, uint64_t helper_goal) {
   std::lock_guard<FutexLock> guard(queue_lock_);
   SkipCancelledLocked();
   Entry* entry = front_;
+  if (helper_goal > 0 &&
+      (entry == nullptr || !entry->work.any_thread || entry->sequence > helper_goal)) {
+    return false;
+  }
   if (entry == nullptr || entry->hold || entry->blocked ||
       entry->sequence != completed_.load(std::memory_order_seq_cst) + 1) {
     return false;
