@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "openreg/conformance/conformance.h"
@@ -210,6 +211,36 @@ TEST(CopyAsync, BadStreamIsRecognised) {
   OR_EXPECT_ERROR(orErrorInvalidResourceHandle,
                   orMemcpyAsync(buffer, &local, 4, orMemcpyDefault, bad));
   OR_EXPECT_ERROR(orErrorInvalidResourceHandle, orMemsetAsync(buffer, 0, 8, bad));
+}
+
+// Copies that wait for a thread may be made by whoever waits for them: by several at once, here.
+TEST(Copy, ThatSeveralThreadsWaitForIsMadeOnce) {
+  constexpr size_t kCount = size_t{32} << 10;
+  Stream stream;
+  void *pinned = nullptr, *device = nullptr;
+  OR_ASSERT_OK(orHostAlloc(&pinned, kCount * sizeof(int)));
+  OR_ASSERT_OK(orMallocAsync(&device, kCount * sizeof(int), stream));
+  auto* source = static_cast<int*>(pinned);
+  auto* target = static_cast<int*>(KernelPointer(device));
+  for (int round = 0; round < 100; ++round) {
+    std::fill_n(source, kCount, round);
+    OR_ASSERT_OK(orMemcpyAsync(device, pinned, kCount * sizeof(int), orMemcpyDefault, stream));
+    KernelOf add{[&] {
+      for (size_t i = 0; i < kCount; ++i) ++target[i];
+      return orSuccess;
+    }};
+    OR_ASSERT_OK(orLaunchKernelQueued("add", add.Run, &add, stream));
+    OR_ASSERT_OK(orMemcpyAsync(pinned, device, kCount * sizeof(int), orMemcpyDefault, stream));
+    Event done;
+    OR_ASSERT_OK(orEventRecord(done, stream));
+    std::thread other([&] { EXPECT_TRUE(Drains(stream)); });
+    OR_EXPECT_OK(orEventSynchronizeTimeout(done, kDeadlineMs));
+    EXPECT_EQ(source[0], round + 1);
+    EXPECT_EQ(source[kCount - 1], round + 1);
+    other.join();
+  }
+  OR_ASSERT_OK(orFreeAsync(device));
+  OR_ASSERT_OK(orHostFree(pinned));
 }
 
 }  // namespace

@@ -115,15 +115,15 @@ struct Seen {
   std::vector<orActivity> activities;
 };
 
+void Record(const orActivity* activity, void* context) {
+  auto* its = static_cast<Seen*>(context);
+  std::lock_guard<std::mutex> lock(its->mutex);
+  its->activities.push_back(*activity);
+}
+
 TEST(Profiler, ReportsKernelsCopiesAndHolds) {
   Seen seen;
-  OR_ASSERT_OK(orProfilerSetCallback(
-      [](const orActivity* activity, void* context) {
-        auto* its = static_cast<Seen*>(context);
-        std::lock_guard<std::mutex> lock(its->mutex);
-        its->activities.push_back(*activity);
-      },
-      &seen));
+  OR_ASSERT_OK(orProfilerSetCallback(Record, &seen));
   Stream stream;
   KernelOf nothing{[] { return orSuccess; }};
   OR_ASSERT_OK(orLaunchKernel("inline kernel", nothing.Run, &nothing, stream));
@@ -157,6 +157,35 @@ TEST(Profiler, ReportsKernelsCopiesAndHolds) {
     EXPECT_EQ(activity.streamId, id);
     EXPECT_EQ(activity.device, 0);
     EXPECT_LE(activity.start_ns, activity.end_ns);
+  }
+}
+
+TEST(Profiler, ReportsHoldsAndKernelsAsWhatTheySay) {
+  Seen seen;
+  Stream stream;
+  OR_EXPECT_ERROR(orErrorNotPermitted, orStreamSetActivity(stream, orActivityMemcpy, "no", 1));
+  OR_ASSERT_OK(orProfilerSetCallback(Record, &seen));
+  OR_ASSERT_OK(orStreamAcquire(stream, "hold", kDeadlineMs));
+  OR_ASSERT_OK(orStreamSetActivity(stream, orActivityMemcpy, nullptr, 100));
+  OR_ASSERT_OK(orStreamAcquire(stream, "nested", kDeadlineMs));
+  OR_ASSERT_OK(orStreamSetActivity(stream, orActivityMemset, "changes nothing", 1));
+  OR_ASSERT_OK(orStreamRelease(stream));
+  OR_ASSERT_OK(orStreamRelease(stream));
+  KernelOf kernel{
+      [&] { return orStreamSetActivity(stream, orActivityMemcpy, "transfer", size_t{200}); }};
+  OR_ASSERT_OK(orLaunchKernel("inline", kernel.Run, &kernel, stream));
+  OR_ASSERT_OK(orLaunchKernelQueued("queued", kernel.Run, &kernel, stream));
+  ASSERT_TRUE(Drains(stream));
+  OR_ASSERT_OK(orStreamAcquire(stream, "later hold", kDeadlineMs));
+  OR_ASSERT_OK(orStreamRelease(stream));
+  OR_ASSERT_OK(orProfilerSetCallback(nullptr, nullptr));
+  ASSERT_EQ(seen.activities.size(), 4u);
+  const char* names[] = {"hold", "transfer", "transfer", "later hold"};
+  size_t bytes[] = {100, 200, 200, 0};
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_STREQ(seen.activities[i].name, names[i]);
+    EXPECT_EQ(seen.activities[i].bytes, bytes[i]) << i;
+    EXPECT_EQ(seen.activities[i].kind, i < 3 ? orActivityMemcpy : orActivityKernel) << i;
   }
 }
 
