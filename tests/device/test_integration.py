@@ -54,6 +54,60 @@ def test_a_generator_for_a_data_loader_of_device_tensors():
     assert seen.device.type == "openreg" and seen.tolist() == list(range(10))
 
 
+@pytest.mark.parametrize("there, back", [("openreg:1", "cpu"), ("cpu", "openreg:1")])
+def test_data_may_move_between_the_host_and_the_device(there, back):
+    parameter = torch.nn.Parameter(torch.arange(3.0, device=back))
+    values = parameter.detach().clone().cpu()
+    version = parameter._version
+    for device in (there, back):
+        parameter.data = parameter.data.to(device)
+        assert parameter.device == torch.device(device) and parameter.is_leaf
+        assert torch.equal(parameter.detach().cpu(), values)
+        # The gradient's accumulator has to follow.
+        (parameter * 2).sum().backward()
+        assert parameter.grad.device == parameter.device
+        parameter.grad = None
+    assert parameter._version == version
+
+
+def test_data_of_another_layout_is_refused():
+    tensor = torch.ones(2, 2, device="openreg")
+    with pytest.raises(RuntimeError, match="incompatible tensor type"):
+        tensor.data = torch.ones(2, 2).to_sparse()
+
+
+def test_a_module_that_moves_keeps_its_parameters():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)  # made before the move
+    model(torch.ones(2, 3)).sum().backward()
+    before = list(model.parameters())
+    for device in ("openreg", "cpu", "openreg:1"):
+        model.to(device)
+        assert all(new is old for new, old in zip(model.parameters(), before, strict=True))
+        assert all(p.device.type == device.partition(":")[0] for p in model.parameters())
+        assert all(p.grad.device == p.device for p in model.parameters())
+    weight = model[0].weight.detach().cpu().clone()
+    optimizer.zero_grad()
+    model(torch.rand(4, 3, device="openreg:1")).square().sum().backward()
+    optimizer.step()
+    assert not torch.equal(model[0].weight.detach().cpu(), weight)
+
+
+@pytest.mark.parametrize("how", ["overwrite", "swap"])
+def test_the_other_ways_in_which_a_module_moves(how):
+    name = f"{how}_module_params_on_conversion"
+    before = getattr(torch.__future__, f"get_{name}")()
+    getattr(torch.__future__, f"set_{name}")(True)
+    try:
+        model = torch.nn.Linear(3, 3)
+        weight = model.weight
+        model.to("openreg")
+        assert model.weight.device.type == "openreg"
+        assert (model.weight is weight) is (how == "swap")
+    finally:
+        getattr(torch.__future__, f"set_{name}")(before)
+
+
 def test_module_to_device_and_default_device():
     with torch.device("openreg:1"):
         assert torch.zeros(2).device == torch.device("openreg:1")

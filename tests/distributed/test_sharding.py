@@ -100,6 +100,21 @@ class ShardingTest(RankTestCase):
         for name, parameter in model.named_parameters():
             self.same(parameter.to(self.device).full_tensor(), expected[name])
 
+    def test_fully_shard_of_a_model_on_the_host(self):
+        # fully_shard moves it itself, by assigning Parameter.data.
+        self.init()
+        expected = dict(reference(2).named_parameters())
+        for options in (
+            {},
+            {"offload_policy": CPUOffloadPolicy()},
+            {"offload_policy": CPUOffloadPolicy(pin_memory=False)},
+        ):
+            model = self.shard(net(), **options)
+            self.train(model)
+            for name, parameter in model.named_parameters():
+                self.assertEqual(parameter.device.type, "cpu" if options else "openreg")
+                self.same(parameter.to(self.device).full_tensor(), expected[name])
+
     def test_fully_shard_with_a_divide_factor(self):
         self.init()
         expected = dict(reference(2).named_parameters())
