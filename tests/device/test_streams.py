@@ -202,6 +202,38 @@ def test_a_failure_on_a_stream_is_raised_by_the_next_synchronize_and_then_gone()
 
 def test_waiting_releases_the_interpreter_lock():
     stream = torch.openreg.Stream()
+@pytest.mark.parametrize("reader", ["item", "cpu", "operator", "event", "device"])
+def test_a_failure_on_a_stream_is_raised_by_whoever_reads_behind_it(reader):
+    tensor = torch.ones(3, device="openreg")
+    held = _C._StreamGate(torch.openreg.current_stream(), 0.001)
+    event = torch.openreg.current_stream().record_event()
+    with pytest.raises(torch.AcceleratorError, match="nobody opened the gate within 1 ms"):
+        if reader == "item":
+            tensor[0].item()
+        elif reader == "cpu":
+            tensor.cpu()
+        elif reader == "operator":
+            tensor.sum()
+        elif reader == "event":
+            event.synchronize()
+        else:
+            torch.openreg.synchronize()
+    assert tensor.sum().item() == 3  # told once
+    torch.openreg.synchronize()
+    del held
+
+
+def test_a_failure_is_told_to_its_own_stream_only():
+    failed, other = torch.openreg.Stream(), torch.openreg.Stream()
+    held = _C._StreamGate(failed, 0.001)
+    with torch.openreg.stream(other):
+        assert torch.ones(3, device="openreg").sum().item() == 3
+    other.synchronize()
+    with pytest.raises(torch.AcceleratorError, match="nobody opened"):
+        failed.synchronize()
+    del held
+
+
     held = gate(stream)
     # Only another Python thread opens the gate: with the lock held this would never end.
     threading.Thread(target=held.open).start()

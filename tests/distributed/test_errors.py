@@ -197,6 +197,33 @@ class TimeoutTest(RankTestCase):
         else:
             store.wait(["done"])
 
+    def test_a_late_failure_is_raised_as_what_it_is(self):
+        # wait() orders the stream; whoever reads what is behind it learns of the failure.
+        self.init()
+        store = dist.group.WORLD.get_group_store()
+        readers = {
+            "stream": lambda tensor, event: torch.openreg.current_stream().synchronize(),
+            "event": lambda tensor, event: event.synchronize(),
+            "device": lambda tensor, event: torch.openreg.synchronize(),
+            "item": lambda tensor, event: tensor[0].item(),
+            "cpu": lambda tensor, event: tensor.cpu(),
+        }
+        for name, read in readers.items():
+            group = dist.new_group([0, 1], "occl")
+            tensor = torch.ones(4, device=self.device)
+            dist.all_reduce(tensor, group=group)
+            self.assertEqual(tensor.tolist(), [2.0] * 4)
+            if self.rank == 0:
+                group.set_timeout(datetime.timedelta(milliseconds=300))
+                dist.all_reduce(tensor, group=group, async_op=True).wait()
+                event = torch.openreg.current_stream().record_event()
+                with self.raises(dist.DistBackendError, "all_reduce", "timeout"):
+                    read(tensor, event)
+                torch.openreg.synchronize()  # it was told once
+                store.set(name, "1")
+            else:
+                store.wait([name])
+
     def test_waiting_has_a_timeout_of_its_own(self):
         self.init()
         dist.barrier()

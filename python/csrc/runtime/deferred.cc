@@ -27,11 +27,8 @@ struct DeferredQueue {
       c10::NoGradGuard no_grad;
       at::AutoDispatchBelowADInplaceOrView below_autograd;
       task->run();
-    } catch (const c10::Error& error) {
-      note_async_failure(task->name_, error.what_without_backtrace());
-      result = orErrorLaunchFailure;
-    } catch (const std::exception& error) {
-      note_async_failure(task->name_, error.what());
+    } catch (const std::exception&) {
+      note_async_failure(task->stream_, task->name_, std::current_exception());
       result = orErrorLaunchFailure;
     }
     on_worker = nested;
@@ -56,6 +53,7 @@ struct DeferredQueue {
 
 void enqueue(const char* name, const OpenregStream& stream, std::unique_ptr<DeferredTask> task) {
   task->name_ = name;
+  task->stream_ = stream.handle;
   DeferredTask* argument = task.release();
   const orError_t error =
       orLaunchKernelQueued(name, DeferredQueue::trampoline, argument, stream.handle);

@@ -29,6 +29,7 @@ class DeferredTask {
   friend struct DeferredQueue;
   DeferredTask* next_ = nullptr;
   const char* name_ = nullptr;
+  orStream_t stream_ = nullptr;
 };
 
 // Queues `task` on `stream` (static `name`). An exception of run() is left on the stream and raised

@@ -56,8 +56,8 @@ bool query_event(orEvent_t event) {
 }
 
 void synchronize_event(orEvent_t event) {
-  orError_t error = orEventQuery(event);
-  if (error == orErrorNotReady) {
+  orError_t error = orEventSynchronizeTimeout(event, 0);
+  if (error == orErrorTimeout) {
     error = wait_without_gil(
         -1, [&](std::int64_t slice_ms) { return orEventSynchronizeTimeout(event, slice_ms); });
   }

@@ -61,9 +61,10 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
     return OpenregStream::from(stream).handle;
   }
   bool queryStream(const c10::Stream& stream) const override {
-    const orError_t error = orStreamQuery(OpenregStream::from(stream).handle);
+    const orStream_t handle = OpenregStream::from(stream).handle;
+    const orError_t error = orStreamQuery(handle);
     if (error != orSuccess && error != orErrorNotReady) {
-      throw_error(error, "orStreamQuery");
+      throw_error(error, "orStreamQuery", handle);
     }
     return error == orSuccess;
   }

@@ -1,17 +1,32 @@
 #include "python/csrc/runtime/status.h"
 
 #include <cstdio>
+#include <map>
 #include <mutex>
+#include <utility>
 
 namespace torch_openreg {
+namespace detail {
+
+std::atomic<bool> async_failure_noted{false};
+
+}  // namespace detail
+
 namespace {
 
-// What failed operators had to say since the last time somebody was told. Never destroyed: workers
-// may still run while the process exits.
+// What failed on a stream since the last time somebody was told.
+struct AsyncFailure {
+  std::string text;
+  std::exception_ptr distributed;  // the first c10::DistError among them
+};
+
+// Never destroyed: workers may still run while the process exits.
 struct AsyncFailures {
+  static constexpr std::size_t kMaxBytes = 4096;   // of one stream's text
+  static constexpr std::size_t kMaxStreams = 256;  // that nobody synchronises
+
   std::mutex mutex;
-  std::string text;  // guarded by mutex
-  static constexpr std::size_t kMaxBytes = 4096;
+  std::map<orStream_t, AsyncFailure> of_stream;  // guarded by mutex
 };
 
 AsyncFailures& async_failures() {
@@ -19,22 +34,56 @@ AsyncFailures& async_failures() {
   return *failures;
 }
 
-std::string take_async_failures() {
+// Those of one stream, or (nullptr) of all.
+AsyncFailure take_async_failures(orStream_t stream) {
   AsyncFailures& failures = async_failures();
+  AsyncFailure taken;
   std::lock_guard<std::mutex> lock(failures.mutex);
-  return std::exchange(failures.text, {});
+  for (auto it = failures.of_stream.begin(); it != failures.of_stream.end();) {
+    if (stream != nullptr && it->first != stream) {
+      ++it;
+      continue;
+    }
+    taken.text += it->second.text;
+    if (taken.distributed == nullptr) {
+      taken.distributed = it->second.distributed;
+    }
+    it = failures.of_stream.erase(it);
+  }
+  detail::async_failure_noted.store(!failures.of_stream.empty(), std::memory_order_relaxed);
+  return taken;
 }
 
-std::string describe(orError_t error, const char* call) {
+std::string what_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception of an unknown type";
+  }
+}
+
+bool is_distributed(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const c10::DistError&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+std::string describe(orError_t error, const char* call, const std::string& failures) {
   const std::string detail = orGetLastErrorMessage();
   std::string text = "openreg error: ";
   text += orGetErrorString(error);
   if (!detail.empty()) {
     text += "\n" + detail;
   }
-  if (error == orErrorLaunchFailure) {
-    text += take_async_failures();
-  }
+  text += failures;
   text += "\n(";
   text += orGetErrorName(error);
   text += " from ";
@@ -47,21 +96,38 @@ std::string describe(orError_t error, const char* call) {
 
 }  // namespace
 
-void note_async_failure(const char* name, const char* what) noexcept {
+void note_async_failure(orStream_t stream, const char* name, std::exception_ptr failure) noexcept {
   try {
+    const std::string what = what_of(failure);
     AsyncFailures& failures = async_failures();
     std::lock_guard<std::mutex> lock(failures.mutex);
-    if (failures.text.size() < AsyncFailures::kMaxBytes) {
-      failures.text.append("\n").append(name).append(" failed on its stream: ").append(what);
+    if (failures.of_stream.size() >= AsyncFailures::kMaxStreams &&
+        failures.of_stream.count(stream) == 0) {
+      return;
+    }
+    AsyncFailure& of_stream = failures.of_stream[stream];
+    detail::async_failure_noted.store(true, std::memory_order_relaxed);
+    if (of_stream.text.size() < AsyncFailures::kMaxBytes) {
+      of_stream.text.append("\n").append(name).append(" failed on its stream: ").append(what);
+    }
+    if (of_stream.distributed == nullptr && is_distributed(failure)) {
+      of_stream.distributed = std::move(failure);
     }
   } catch (...) {
     // Out of host memory: the error code still reaches the caller, without the text.
   }
 }
 
-void throw_error(orError_t error, const char* call) {
+void throw_error(orError_t error, const char* call, orStream_t stream) {
   const c10::SourceLocation where = {__func__, __FILE__, static_cast<uint32_t>(__LINE__)};
-  std::string text = describe(error, call);
+  AsyncFailure failures;
+  if (error == orErrorLaunchFailure) {
+    failures = take_async_failures(stream);
+    if (failures.distributed != nullptr) {
+      std::rethrow_exception(failures.distributed);
+    }
+  }
+  std::string text = describe(error, call, failures.text);
   switch (error) {
     case orErrorMemoryAllocation:
       throw c10::OutOfMemoryError(where, std::move(text));

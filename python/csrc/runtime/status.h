@@ -4,6 +4,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <atomic>
+#include <exception>
 #include <string>
 
 #include "openreg/api/openreg.h"
@@ -16,13 +18,21 @@ namespace torch_openreg {
 //   orErrorNotSupported     -> c10::NotImplementedError
 //   anything else           -> c10::AcceleratorError   (torch.AcceleratorError, a RuntimeError;
 //                              its error_code is the orError_t)
-// For orErrorLaunchFailure the text of the operator that failed on a worker is added
-// (note_async_failure).
-[[noreturn]] void throw_error(orError_t error, const char* call);
+// orErrorLaunchFailure stands for work that failed on the worker of `stream` (nullptr: of any
+// stream) and was noted there: its text is added. If what failed is an operation of
+// torch.distributed, its own exception (c10::DistBackendError) is thrown instead, so that whoever
+// catches it catches it wherever it surfaces.
+[[noreturn]] void throw_error(orError_t error, const char* call, orStream_t stream = nullptr);
 
-// Keeps what an operator that ran on a stream's worker had to say, for the exception that the next
-// synchronise or query raises. Thread-safe; bounded.
-void note_async_failure(const char* name, const char* what) noexcept;
+// Keeps what `name` threw on the worker of `stream`, for the exception that the next synchronise or
+// query raises. Thread-safe; bounded.
+void note_async_failure(orStream_t stream, const char* name, std::exception_ptr failure) noexcept;
+
+namespace detail {
+// True while a failure is noted that nobody was told of. Relaxed: a hint, read in hot paths; the
+// thread that emptied the stream sees what its worker noted.
+extern std::atomic<bool> async_failure_noted;
+}  // namespace detail
 
 // For destructors and other places that must not throw: one warning on stderr.
 void warn_error(orError_t error, const char* call) noexcept;

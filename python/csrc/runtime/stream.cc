@@ -232,7 +232,7 @@ void synchronize_stream(const OpenregStream& stream) {
   });
   reap_finished();
   if (error != orSuccess) {
-    throw_error(error, "orStreamSynchronize");
+    throw_error(error, "orStreamSynchronize", stream.handle);
   }
 }
 
@@ -243,6 +243,14 @@ void synchronize_device(c10::DeviceIndex device) {
       -1, [&](std::int64_t slice_ms) { return orDeviceSynchronizeTimeout(device, slice_ms); });
   reap_finished();
   if (error != orSuccess) {
+void raise_failure(orStream_t stream, const char* name) {
+  const orError_t error = orStreamQuery(stream);
+  if (error != orSuccess && error != orErrorNotReady) {
+    OR_WARN(orStreamRelease(stream));
+    throw_error(error, name, stream);
+  }
+}
+
     throw_error(error, "orDeviceSynchronize");
   }
 }

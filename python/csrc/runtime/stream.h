@@ -58,7 +58,10 @@ void acquire_slow(orStream_t stream, const char* name);
 
 // Makes this thread the stream's worker for the life of the object: everything queued there before
 // has run, and what is queued meanwhile waits. Re-entrant. Tens of nanoseconds when the stream is
-// empty; otherwise waits without the interpreter lock under the deadline above.
+// Throws what asynchronous work left on the stream, if anything, and then gives up the hold.
+void raise_failure(orStream_t stream, const char* name);
+// empty; otherwise waits without the interpreter lock under the deadline above. Throws what
+// asynchronous work left behind on the stream: what is done in a hold reads what it made.
 class StreamHold {
  public:
   // `name` is static storage: what profilers and the deadline's message show.
@@ -74,6 +77,9 @@ class StreamHold {
   ~StreamHold() {
     if (stream_ != nullptr) {
       OR_WARN(orStreamRelease(stream_));
+    if (detail::async_failure_noted.load(std::memory_order_relaxed)) [[unlikely]] {
+      detail::raise_failure(stream_, name);
+    }
     }
   }
   StreamHold(const StreamHold&) = delete;
