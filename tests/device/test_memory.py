@@ -306,3 +306,49 @@ def test_dereference_on_the_host_dies_by_segmentation_fault():
         ctypes.string_at(torch.ones(4, device="openreg").data_ptr(), 4)
     """
     assert run_python(code, check=False).returncode == -11
+@pytest.mark.parametrize("to_device", [True, False])
+def test_a_long_pinned_copy_is_left_to_the_stream(to_device):
+    stream = torch.openreg.Stream()
+    count = 1 << 20
+    source, target = torch.arange(count, dtype=torch.int32), torch.zeros(count, dtype=torch.int32)
+    source = source.pin_memory() if to_device else source.openreg()
+    target = target.openreg() if to_device else target.pin_memory()
+    torch.openreg.synchronize()
+    with torch.openreg.stream(stream):
+        held = gate()
+        target.copy_(source, non_blocking=True)
+        copied = stream.record_event()
+        if to_device:
+            address = source.data_ptr()
+            del source  # its pinned block must not be taken by somebody else
+            other = torch.full((count,), -1, dtype=torch.int32).pin_memory()
+            assert other.data_ptr() != address
+        assert not copied.query()
+        held.open()
+        copied.synchronize()
+    assert torch.equal(target.cpu(), torch.arange(count, dtype=torch.int32))
+
+
+@pytest.mark.parametrize("waited_by", ["stream", "event", "device", "operator", "item"])
+def test_a_pinned_copy_that_is_waited_for_at_once(waited_by):
+    source = torch.full((1 << 20,), 3.0).pin_memory()
+    for _ in range(20):
+        target = torch.zeros(1 << 20, device="openreg")
+        target.copy_(source, non_blocking=True)
+        if waited_by == "stream":
+            torch.openreg.current_stream().synchronize()
+        elif waited_by == "event":
+            torch.openreg.current_stream().record_event().synchronize()
+        elif waited_by == "device":
+            torch.openreg.synchronize()
+        total = target.sum() if waited_by == "operator" else target[-1]
+        assert total.item() == (3 << 20 if waited_by == "operator" else 3)
+
+
+def test_a_copy_to_the_host_that_does_not_block_is_pinned():
+    tensor = torch.arange(100.0, device="openreg")
+    copy = tensor.to("cpu", non_blocking=True)
+    torch.openreg.synchronize()
+    assert copy.is_pinned() and torch.equal(copy, torch.arange(100.0))
+
+

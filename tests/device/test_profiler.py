@@ -58,6 +58,42 @@ def test_the_devices_track_is_in_the_trace(tmp_path):
     assert stream.device_index == 0
 
 
+def test_copies_are_shown_as_transfers(tmp_path):
+    pinned, pageable = torch.ones(1000).pin_memory(), torch.ones(500)
+    large = torch.ones(1 << 19).pin_memory()
+    a, b = torch.ones(1000, device="openreg"), torch.ones(1000, device="openreg:1")
+    big = torch.zeros(1 << 19, device="openreg")
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]) as prof:
+        a.copy_(pinned)
+        a[:500].copy_(pageable)
+        pinned.copy_(a)
+        pageable.copy_(a[:500])
+        a.clone()
+        b.copy_(a)
+        big.copy_(large, non_blocking=True)
+        held = gate()
+        a.copy_(pinned, non_blocking=True)  # queued
+        held.open()
+        a.copy_(torch.ones(1000, device="openreg", dtype=torch.float64))  # converted by a kernel
+        torch.openreg.synchronize()
+    events = _trace(tmp_path, prof)
+    copies = [(e["name"], e["args"]["bytes"]) for e in events if e.get("cat") == "gpu_memcpy"]
+    assert sorted(copies) == sorted(
+        [
+            ("Memcpy HtoD (Pinned -> Device)", 4000),
+            ("Memcpy HtoD (Pageable -> Device)", 2000),
+            ("Memcpy DtoH (Device -> Pinned)", 4000),
+            ("Memcpy DtoH (Device -> Pageable)", 2000),
+            ("Memcpy DtoD (Device -> Device)", 4000),
+            ("Memcpy PtoP (Device -> Device)", 4000),
+            ("Memcpy HtoD (Pinned -> Device)", 1 << 21),
+            ("Memcpy HtoD (Pinned -> Device)", 4000),
+        ]
+    )
+    kernels = [event["name"] for event in events if event.get("cat") == "kernel"]
+    assert kernels.count("aten::copy_") == 1
+
+
 def test_queued_work_is_on_its_streams_track(tmp_path):
     with profile(activities=[ProfilerActivity.PrivateUse1, ProfilerActivity.CPU]) as prof:
         held = gate()

@@ -9,6 +9,7 @@
 
 #include <utility>
 
+#include "python/csrc/aten/copy_bytes.h"
 #include "python/csrc/aten/cpu_call.h"
 #include "python/csrc/aten/snapshot.h"
 #include "python/csrc/runtime/deferred.h"
@@ -21,8 +22,10 @@ constexpr const char* kName = "aten::copy_";
 
 bool on_device(const at::Tensor& tensor) { return tensor.device().is_privateuseone(); }
 
-// The copy itself, by a thread that holds the streams or works for them.
-void copy_now(const at::Tensor& self, const at::Tensor& src) {
+// The copy itself, by a thread that holds the streams or works for them; on `stream` it is
+// reported.
+void copy_now(const OpenregStream& stream, const at::Tensor& self, const at::Tensor& src) {
+  report_copy(self, src, stream);
   CpuCall call((on_device(self) ? self : src).device().index());
   const size_t to = call.add(self, /*written=*/false);
   const size_t from = call.add(src, /*written=*/false);
@@ -33,18 +36,19 @@ void copy_now(const at::Tensor& self, const at::Tensor& src) {
 
 class CopyTask final : public DeferredTask {
  public:
-  CopyTask(const at::Tensor& self, const at::Tensor& src)
-      : self_(snapshots_.take(self)), src_(snapshots_.take(src)) {}
-  void run() override { copy_now(self_, src_); }
+  CopyTask(const OpenregStream& stream, const at::Tensor& self, const at::Tensor& src)
+      : stream_(stream), self_(snapshots_.take(self)), src_(snapshots_.take(src)) {}
+  void run() override { copy_now(stream_, self_, src_); }
 
  private:
+  OpenregStream stream_;
   Snapshots snapshots_;
   at::Tensor self_;
   at::Tensor src_;
 };
 
 void queue_copy(const OpenregStream& stream, const at::Tensor& self, const at::Tensor& src) {
-  enqueue(kName, stream, std::make_unique<CopyTask>(self, src));
+  enqueue(kName, stream, std::make_unique<CopyTask>(stream, self, src));
 }
 
 bool is_pinned(const at::Tensor& tensor) {
@@ -88,8 +92,8 @@ void copy_between_devices(const at::Tensor& self, const at::Tensor& src) {
   const OpenregStream from = current_stream(src.device().index());
   const OpenregStream to = current_stream(self.device().index());
   if (TryStreamHold hold_from(from, kName); hold_from) {
-    if (TryStreamHold hold_to(to, kName); hold_to) {
-      copy_now(self, src);
+    if (TryStreamHold hold_to(to, nullptr); hold_to) {
+      copy_now(from, self, src);
       return;
     }
   }
@@ -105,8 +109,11 @@ void copy_between_devices(const at::Tensor& self, const at::Tensor& src) {
 void copy_to_host(const at::Tensor& self, const at::Tensor& src, bool non_blocking) {
   const OpenregStream stream = current_stream(src.device().index());
   if (non_blocking) {
+    if (copy_bytes_async(self, src, self, stream)) {
+      return;
+    }
     if (TryStreamHold hold(stream, kName); hold) {
-      copy_now(self, src);
+      copy_now(stream, self, src);
       return;
     }
     if (is_pinned(self)) {
@@ -115,13 +122,16 @@ void copy_to_host(const at::Tensor& self, const at::Tensor& src, bool non_blocki
     }
   }
   const StreamHold hold(stream, kName);
-  copy_now(self, src);
+  copy_now(stream, self, src);
 }
 
 void copy_to_device(const at::Tensor& self, const at::Tensor& src, bool non_blocking) {
   const OpenregStream stream = current_stream(self.device().index());
+  if (non_blocking && src.is_cpu() && copy_bytes_async(self, src, src, stream)) {
+    return;
+  }
   if (TryStreamHold hold(stream, kName); hold) {
-    copy_now(self, src);
+    copy_now(stream, self, src);
     return;
   }
   const bool host_may_change = !on_device(src) && !(non_blocking && is_pinned(src));

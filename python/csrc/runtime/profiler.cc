@@ -15,6 +15,12 @@
 #include "python/csrc/runtime/status.h"
 
 namespace torch_openreg {
+namespace detail {
+
+std::atomic<bool> profiling{false};
+
+}  // namespace detail
+
 namespace {
 
 using libkineto::ActivityType;
@@ -46,9 +52,11 @@ class Recorder {
       recorded_.clear();
     }
     OR_CHECK(orProfilerSetCallback(&Recorder::on_activity, this));
+    detail::profiling.store(true, std::memory_order_relaxed);
   }
 
   std::vector<Recorded> stop() {
+    detail::profiling.store(false, std::memory_order_relaxed);
     OR_WARN(orProfilerSetCallback(nullptr, nullptr));
     std::lock_guard<std::mutex> lock(mutex_);
     return std::exchange(recorded_, {});

@@ -1,0 +1,24 @@
+// Copies that only move bytes: what a device's copy engine does, and how traces show it.
+#ifndef PYTHON_CSRC_ATEN_COPY_BYTES_H_
+#define PYTHON_CSRC_ATEN_COPY_BYTES_H_
+
+#include <ATen/core/Tensor.h>
+
+#include "python/csrc/runtime/stream.h"
+
+namespace torch_openreg {
+
+// Between openreg and the CPU: queues the copy on `stream` and returns before it is done, if `host`
+// (one of the two) is pinned, the copy is long enough to be worth another thread's while, and the
+// bytes of both lie alike. The pinned block is not reused before the copy has ended; the device's
+// is its stream's, as always. False: nothing was done.
+bool copy_bytes_async(const at::Tensor& self, const at::Tensor& src, const at::Tensor& host,
+                      const OpenregStream& stream);
+
+// Within a hold or task of `stream` that copies src to self: a trace shows a transfer of so many
+// bytes where CUDA's would (not where values are converted on the device).
+void report_copy(const at::Tensor& self, const at::Tensor& src, const OpenregStream& stream);
+
+}  // namespace torch_openreg
+
+#endif  // PYTHON_CSRC_ATEN_COPY_BYTES_H_
