@@ -3,6 +3,7 @@
 The storage is sent as an IPC handle of its block. From the moment of sending the owner keeps the
 block, even if it drops its tensors: first for the message (a reference that the receiver takes
 over, through multiprocessing's resource sharer), then for as long as the receiver has the storage.
+The receiver's current stream waits for what was queued on the storage's device when it was sent.
 Both see each other's writes; what is written after sending needs synchronisation of its own, as
 with CUDA. A receiver's storage cannot be sent on: only its owner can share it.
 """
@@ -49,8 +50,9 @@ def _reduce_storage(storage: torch.UntypedStorage) -> _Reduced:
         return reduced
     shared = _C._share_storage(storage)
     if not shared[0]:
-        return _rebuild_storage, (None, shared)
-    in_transit = [storage]
+        return _rebuild_storage, (None, shared, None)
+    captured = _C._capture_device(shared[3])
+    in_transit = [storage, captured]
 
     def send(connection: Connection, pid: int) -> None:
         # The receiver says when it holds the block itself; if it dies, the connection ends.
@@ -63,10 +65,11 @@ def _reduce_storage(storage: torch.UntypedStorage) -> _Reduced:
         in_transit.clear()
 
     sharer = resource_sharer._resource_sharer  # type: ignore[attr-defined]
-    return _rebuild_storage, (sharer.register(send, close), shared)
+    event = None if captured is None else captured.handle
+    return _rebuild_storage, (sharer.register(send, close), shared, event)
 
 
-def _rebuild_storage(ticket: Any, shared: _Handle) -> torch.UntypedStorage:
+def _rebuild_storage(ticket: Any, shared: _Handle, event: bytes | None) -> torch.UntypedStorage:
     if ticket is None:
         return _C._open_storage(*shared)
     sharer = resource_sharer._resource_sharer  # type: ignore[attr-defined]
@@ -74,6 +77,8 @@ def _rebuild_storage(ticket: Any, shared: _Handle) -> torch.UntypedStorage:
         connection = sharer.get_connection(ticket)
         with connection:
             connection.recv()
+            if event is not None:
+                _C._wait_for_captured(event, shared[3])
             with _opening:
                 storage = _received(shared)
                 if storage is None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 import torch_openreg  # noqa: F401
-from helpers import DEADLINE_S
+from helpers import DEADLINE_S, gate
 
 SPAWN = mp.get_context("spawn")
 
@@ -128,6 +128,78 @@ def test_what_was_received_cannot_be_sent_on(child):
     clone = tensor.clone()
     to_child.put("end")
     assert clone.tolist() == [3.0] * 10
+
+
+def _read_when_told(inbox, outbox):
+    tensor = inbox.get(timeout=DEADLINE_S)
+    outbox.put(torch.openreg.current_stream().query())
+    inbox.get(timeout=DEADLINE_S)  # the owner has opened the gate
+    outbox.put(tensor.tolist())
+
+
+@pytest.mark.parametrize("side_stream", [False, True])
+def test_sending_does_not_wait_but_the_receivers_stream_does(child, side_stream):
+    _, to_child, from_child = child(_read_when_told)
+    tensor = torch.zeros(4, device="openreg")
+    stream = torch.openreg.Stream() if side_stream else torch.openreg.current_stream()
+    torch.openreg.synchronize()
+    with torch.openreg.stream(stream):
+        held = gate()
+        tensor.fill_(7)  # queued behind the gate
+    to_child.put(tensor)
+    assert from_child.get(timeout=DEADLINE_S) is False
+    held.open()
+    to_child.put("opened")
+    assert from_child.get(timeout=DEADLINE_S) == [7, 7, 7, 7]
+
+
+def _sum_and_wait(inbox, outbox, tensor):
+    outbox.put(tensor.sum().item())
+    inbox.get(timeout=DEADLINE_S)
+
+
+def test_many_importers_of_one_storage(child):
+    tensor = torch.arange(1000.0, device="openreg")
+    children = [child(_sum_and_wait, tensor) for _ in range(3)]
+    for _, _, from_child in children:
+        assert from_child.get(timeout=DEADLINE_S) == 499500
+    address = tensor.data_ptr()
+    del tensor
+    gc.collect()
+    for index, (process, to_child, _) in enumerate(children):
+        # Kept until the last one has ended.
+        others = [torch.empty(1000, device="openreg") for _ in range(4)]
+        assert address not in [other.data_ptr() for other in others], index
+        to_child.put("end")
+        process.join(DEADLINE_S)
+
+
+def _record_event(inbox, outbox, handle):
+    event = torch.openreg.Event.from_ipc_handle(0, handle)
+    held = gate()
+    event.record()
+    outbox.put("recorded")
+    inbox.get(timeout=DEADLINE_S)
+    held.open()
+    torch.openreg.synchronize()
+    outbox.put("opened")
+    inbox.get(timeout=DEADLINE_S)
+
+
+def test_an_event_is_recorded_by_the_other_process(child):
+    event = torch.openreg.Event(interprocess=True)
+    _, to_child, from_child = child(_record_event, event.ipc_handle())
+    assert from_child.get(timeout=DEADLINE_S) == "recorded"
+    assert not event.query()
+    stream = torch.openreg.Stream()
+    stream.wait_event(event)
+    assert not stream.query()
+    to_child.put("open")
+    assert from_child.get(timeout=DEADLINE_S) == "opened"
+    event.synchronize()
+    stream.synchronize()
+    assert event.query()
+    to_child.put("end")
 
 
 def _grad_and_parameter(inbox, outbox, parameter):

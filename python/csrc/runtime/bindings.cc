@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <string>
 #include <tuple>
 
@@ -181,17 +180,7 @@ void bind_events(py::module_& m) {
   m.def("_prepare_event", [](int device, unsigned flags) {
     prepare_event(OpenregEvent(resolve_device(device), flags));
   });
-  m.def("_prepare_ipc_event", [](const py::bytes& bytes) {
-    const auto text = static_cast<std::string>(bytes);
-    orIpcEventHandle_t handle;
-    TORCH_CHECK_VALUE(text.size() == sizeof(handle.reserved), "expected an event handle of ",
-                      sizeof(handle.reserved), " bytes, got ", text.size());
-    std::memcpy(handle.reserved, text.data(), sizeof(handle.reserved));
-    ensure_initialized();
-    orEvent_t event = nullptr;
-    OR_CHECK(orIpcOpenEventHandle(&event, &handle));
-    prepare_event(OpenregEvent(event));
-  });
+  m.def("_prepare_ipc_event", [](const std::string& handle) { prepare_event(open_event(handle)); });
   m.def("_event_elapsed_time", [](std::int64_t start, std::int64_t end) {
     float ms = 0;
     OR_CHECK(orEventElapsedTime(&ms, as_handle<orEvent_t>(start), as_handle<orEvent_t>(end)));
@@ -262,4 +251,12 @@ void bind_runtime(py::module_& module) {
   bind_stream_gate(module);
 }
 
+  py::class_<OpenregEvent>(m, "_CapturedWork").def_property_readonly("handle", [](OpenregEvent& e) {
+    return py::bytes(event_handle(e));
+  });
+  m.def("_capture_device", [](int device) { return capture_device(resolve_device(device)); });
+  m.def("_wait_for_captured", [](const std::string& handle, int device) {
+    const OpenregEvent event = open_event(handle);
+    OR_CHECK(orStreamWaitEvent(current_stream(resolve_device(device)).handle, event.handle()));
+  });
 }  // namespace torch_openreg

@@ -189,6 +189,25 @@ OpenregStream external_stream(orStream_t handle) {
   return {handle, id, index};
 }
 
+std::vector<OpenregStream> known_streams(c10::DeviceIndex device) {
+  std::vector<OpenregStream> known{default_stream(device)};
+  Streams& all = streams();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  for (const auto& [key, pool] : all.pools) {
+    for (const OpenregStream& stream : pool.streams) {
+      if (stream.handle != nullptr && stream.device == device) {
+        known.push_back(stream);
+      }
+    }
+  }
+  for (const auto& [key, id] : all.externals) {
+    if (key.second == device) {
+      known.push_back({key.first, id, device});
+    }
+  }
+  return known;
+}
+
 std::int64_t host_wait_timeout_ms() {
   static const std::int64_t timeout_ms = [] {
     const char* text = std::getenv("TORCH_OPENREG_WAIT_TIMEOUT");
@@ -224,6 +243,14 @@ void acquire_slow(orStream_t stream, const char* name) {
   }
 }
 
+void raise_failure(orStream_t stream, const char* name) {
+  const orError_t error = orStreamQuery(stream);
+  if (error != orSuccess && error != orErrorNotReady) {
+    OR_WARN(orStreamRelease(stream));
+    throw_error(error, name, stream);
+  }
+}
+
 }  // namespace detail
 
 void synchronize_stream(const OpenregStream& stream) {
@@ -243,14 +270,6 @@ void synchronize_device(c10::DeviceIndex device) {
       -1, [&](std::int64_t slice_ms) { return orDeviceSynchronizeTimeout(device, slice_ms); });
   reap_finished();
   if (error != orSuccess) {
-void raise_failure(orStream_t stream, const char* name) {
-  const orError_t error = orStreamQuery(stream);
-  if (error != orSuccess && error != orErrorNotReady) {
-    OR_WARN(orStreamRelease(stream));
-    throw_error(error, name, stream);
-  }
-}
-
     throw_error(error, "orDeviceSynchronize");
   }
 }

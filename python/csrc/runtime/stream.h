@@ -5,6 +5,7 @@
 #include <c10/core/Stream.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "openreg/api/openreg.h"
 #include "python/csrc/runtime/status.h"
@@ -46,6 +47,9 @@ OpenregStream stream_from_pool(int priority, c10::DeviceIndex device = -1);
 // runtime does not know.
 OpenregStream external_stream(orStream_t handle);
 
+// The streams of `device` that torch has met: the default one, the pool's, external ones.
+std::vector<OpenregStream> known_streams(c10::DeviceIndex device);
+
 // How long the host waits for a device where it has to (StreamHold, run_or_queue's callers),
 // TORCH_OPENREG_WAIT_TIMEOUT seconds, default 1800 (torch.distributed's own default).
 std::int64_t host_wait_timeout_ms();
@@ -54,12 +58,12 @@ namespace detail {
 // Waits until the stream is empty, then holds it. Releases the interpreter lock if this thread has
 // it, lets Ctrl-C through, throws at the deadline with what the stream is busy with.
 void acquire_slow(orStream_t stream, const char* name);
+// Throws what asynchronous work left on the stream, if anything, and then gives up the hold.
+void raise_failure(orStream_t stream, const char* name);
 }  // namespace detail
 
 // Makes this thread the stream's worker for the life of the object: everything queued there before
 // has run, and what is queued meanwhile waits. Re-entrant. Tens of nanoseconds when the stream is
-// Throws what asynchronous work left on the stream, if anything, and then gives up the hold.
-void raise_failure(orStream_t stream, const char* name);
 // empty; otherwise waits without the interpreter lock under the deadline above. Throws what
 // asynchronous work left behind on the stream: what is done in a hold reads what it made.
 class StreamHold {
@@ -73,13 +77,13 @@ class StreamHold {
       }
       detail::acquire_slow(stream_, name);
     }
+    if (detail::async_failure_noted.load(std::memory_order_relaxed)) [[unlikely]] {
+      detail::raise_failure(stream_, name);
+    }
   }
   ~StreamHold() {
     if (stream_ != nullptr) {
       OR_WARN(orStreamRelease(stream_));
-    if (detail::async_failure_noted.load(std::memory_order_relaxed)) [[unlikely]] {
-      detail::raise_failure(stream_, name);
-    }
     }
   }
   StreamHold(const StreamHold&) = delete;
