@@ -10,6 +10,7 @@
 #include <string>
 #include <tuple>
 
+#include "python/csrc/runtime/blocking.h"
 #include "python/csrc/runtime/deferred.h"
 #include "python/csrc/runtime/device.h"
 #include "python/csrc/runtime/event.h"
@@ -93,6 +94,7 @@ void drain(std::int64_t timeout_ms) {
       (void)orDeviceSynchronizeTimeout(device, std::max<std::int64_t>(left, 0));
     }
   }
+    end_waits();
   reap_finished();
 }
 

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <thread>
 
 namespace torch_openreg {
 namespace {
@@ -23,29 +25,89 @@ bool is_finalizing() {
 
 // While the interpreter ends, a thread that asks for its lock is ended inside that call, and the
 // unwinding of a C++ destructor (pybind11's, torch's) on the way is std::terminate. So a thread
-// that waited for the device does not come back: the process is about to exit. Python 3.14 does
+// that waits for the device then does not come back: the process is about to exit. Python 3.14 does
 // the same. The main thread is the one that ends the interpreter, and goes on.
+//
+// The interpreter does not say beforehand that it is about to end, but its exit handlers run
+// before: end_waits() tells those who wait to stay, and lets those through that are on their way to
+// the lock. seq_cst: a thread raises `returning` and then reads `exiting`, end_waits() stores
+// `exiting` and then reads `returning`, so one of the two sees the other.
+std::atomic<bool> exiting{false};
+std::atomic<int> returning{0};
+// When a wait last returned to a caller that had released the lock itself (torch's bindings), which
+// takes it again soon after.
+std::atomic<std::int64_t> last_bare_return_ms{0};
+
+// Exit handlers that still run after end_waits() may join a thread that stays: not for ever.
+constexpr auto kLongestStay = std::chrono::seconds(5);
+constexpr auto kStayPoll = std::chrono::milliseconds(10);
+constexpr std::int64_t kBareReturnMs = 50;
+
+std::int64_t now_ms() {
+  using Clock = std::chrono::steady_clock;
+  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch())
+      .count();
+}
+
 void stay_if_finalizing() {
-  if (Py_IsInitialized() == 0 || (is_finalizing() && gettid() != getpid())) {
-    while (gettid() != getpid()) {
+  if (Py_IsInitialized() == 0 || is_finalizing()) {
+    while (true) {
       pause();
     }
   }
 }
 
+// Back into the interpreter, or never. `began_before_exit`: the wait did.
+void come_back(PyThreadState* state, bool began_before_exit) {
+  if (gettid() == getpid()) {
+    if (state != nullptr) {
+      PyEval_RestoreThread(state);
+    }
+    return;
+  }
+  const auto deadline = std::chrono::steady_clock::now() + kLongestStay;
+  while (true) {
+    stay_if_finalizing();
+    returning.fetch_add(1, std::memory_order_seq_cst);
+    if (!began_before_exit || !exiting.load(std::memory_order_seq_cst) ||
+        std::chrono::steady_clock::now() > deadline) {
+      break;
+    }
+    returning.fetch_sub(1, std::memory_order_seq_cst);
+    std::this_thread::sleep_for(kStayPoll);
+  }
+  if (state != nullptr) {
+    PyEval_RestoreThread(state);
+  } else {
+    last_bare_return_ms.store(now_ms(), std::memory_order_relaxed);
+  }
+  returning.fetch_sub(1, std::memory_order_seq_cst);
+}
+
 // Waits once, without the lock if this thread has it.
 orError_t wait_slice(bool gil, std::int64_t slice_ms,
                      const std::function<orError_t(std::int64_t)>& wait) {
+  const bool began_before_exit = !exiting.load(std::memory_order_relaxed);
   PyThreadState* state = gil ? PyEval_SaveThread() : nullptr;
   const orError_t error = wait(slice_ms);
-  stay_if_finalizing();
-  if (gil) {
-    PyEval_RestoreThread(state);
-  }
+  come_back(state, began_before_exit);
   return error;
 }
 
 }  // namespace
+
+void end_waits() {
+  exiting.store(true, std::memory_order_seq_cst);
+  const auto deadline = std::chrono::steady_clock::now() + kLongestStay;
+  while (returning.load(std::memory_order_seq_cst) != 0 &&
+         std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const std::int64_t since_ms = now_ms() - last_bare_return_ms.load(std::memory_order_relaxed);
+  if (since_ms < kBareReturnMs) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(kBareReturnMs - since_ms));
+  }
+}
 
 orError_t wait_without_gil(std::int64_t timeout_ms,
                            const std::function<orError_t(std::int64_t slice_ms)>& wait) {

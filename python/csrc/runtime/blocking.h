@@ -16,6 +16,11 @@ namespace torch_openreg {
 orError_t wait_without_gil(std::int64_t timeout_ms,
                            const std::function<orError_t(std::int64_t slice_ms)>& wait);
 
+// From an exit handler of the interpreter, without its lock: threads that wait above do not come
+// back any more (the interpreter would end them inside of a C++ destructor); those that are on
+// their way back get the lock first.
+void end_waits();
+
 }  // namespace torch_openreg
 
 #endif  // PYTHON_CSRC_RUNTIME_BLOCKING_H_
