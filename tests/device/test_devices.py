@@ -166,6 +166,19 @@ def test_lists_dtypes_and_capabilities():
     assert torch.openreg.is_current_stream_capturing() is False
 
 
+def test_the_dtypes_it_says_it_has_are_those_it_has():
+    supported = torch.accelerator.get_device_capability()["supported_dtypes"]
+    assert {torch.float32, torch.bfloat16, torch.complex64, torch.uint64, torch.bool} <= supported
+    for dtype in {value for value in vars(torch).values() if isinstance(value, torch.dtype)}:
+        if dtype in supported:
+            wide = torch.complex64 if dtype.is_complex else torch.float32
+            ones = torch.ones(4, dtype=wide, device="openreg")
+            assert torch.equal(ones.to(dtype).to(wide), ones), dtype
+        else:
+            with pytest.raises((RuntimeError, TypeError)):
+                torch.empty(4, dtype=dtype, device="openreg").to(torch.float32)
+
+
 def test_every_public_name_exists():
     for name in torch.openreg.__all__:
         assert getattr(torch.openreg, name) is not None

@@ -98,6 +98,15 @@ def test_an_event_belongs_to_the_device_of_its_first_record():
         event.record(torch.openreg.Stream(1))
 
 
+def test_elapsed_time_is_between_events_of_one_device():
+    events = [torch.openreg.Event(enable_timing=True) for _ in range(2)]
+    for index, event in enumerate(events):
+        event.record(torch.openreg.Stream(index))
+        torch.openreg.synchronize(index)
+    with pytest.raises(torch.AcceleratorError, match="one of device 0 and one of device 1"):
+        events[0].elapsed_time(events[1])
+
+
 def test_a_blocking_event():
     stream = torch.openreg.Stream()
     event = torch.openreg.Event(blocking=True)

@@ -99,8 +99,67 @@ def test_a_freed_block_is_reused():
 def test_summary_is_a_table_of_the_statistics():
     full, short = torch.openreg.memory_summary(), torch.openreg.memory_summary(abbreviated=True)
     assert "Allocated memory" in full and "Allocated memory" in short
+    assert full.count("from large pool") == full.count("from small pool") == 9
+    assert "from" not in short
     assert len(short) < len(full)
     assert len({len(line) for line in full.splitlines()}) == 1
+
+
+def test_small_and_large_allocations_are_counted_apart():
+    names = ("allocation", "allocated_bytes", "requested_bytes", "active", "active_bytes")
+    before = torch.openreg.memory_stats()
+    small = torch.empty(1000, dtype=torch.uint8, device="openreg")
+    large = torch.empty(MIB + 1, dtype=torch.uint8, device="openreg")
+    stats = torch.openreg.memory_stats()
+    for pool, size in (("small_pool", 1000), ("large_pool", MIB + 1)):
+        key = f"requested_bytes.{pool}.current"
+        assert stats[key] == before[key] + size
+        key = f"allocation.{pool}.current"
+        assert stats[key] == before[key] + 1
+    for name in (*names, "segment", "reserved_bytes", "inactive_split", "inactive_split_bytes"):
+        parts = [stats[f"{name}.{pool}.current"] for pool in ("small_pool", "large_pool")]
+        assert stats[f"{name}.all.current"] == sum(parts), name
+    for name in names:
+        for metric in ("allocated", "freed"):
+            parts = [stats[f"{name}.{pool}.{metric}"] for pool in ("small_pool", "large_pool")]
+            assert stats[f"{name}.all.{metric}"] == sum(parts), (name, metric)
+    del small, large
+
+
+def test_statistics_as_a_nested_dictionary():
+    tensor = torch.empty(1000, device="openreg")
+    flat, nested = torch.openreg.memory_stats(), torch.openreg.memory_stats_as_nested_dict()
+    assert nested["allocated_bytes"]["small_pool"]["current"] == tensor.numel() * 4 + 96
+    assert nested["num_ooms"] == flat["num_ooms"]
+    for name, value in flat.items():
+        group = nested
+        for key in name.split("."):
+            group = group[key]
+        assert group == value
+
+
+def test_statistics_of_pinned_memory():
+    torch.openreg.init()
+    torch.openreg.reset_peak_host_memory_stats()
+    torch.openreg.reset_accumulated_host_memory_stats()
+    before = torch.openreg.host_memory_stats()
+    pinned = torch.empty(3 * MIB, dtype=torch.uint8, pin_memory=True)
+    stats = torch.openreg.host_memory_stats()
+    # Blocks are powers of two.
+    assert stats["active_bytes.current"] == before["active_bytes.current"] + 4 * MIB
+    assert stats["active_requests.current"] == before["active_requests.current"] + 1
+    assert stats["active_bytes.allocated"] == 4 * MIB
+    assert stats["allocated_bytes.current"] >= stats["active_bytes.current"]
+    assert stats["allocations.current"] >= stats["active_requests.current"]
+    assert stats["host_alloc_time.count"] == stats["num_host_alloc"]
+    nested = torch.openreg.host_memory_stats_as_nested_dict()
+    assert nested["active_bytes"]["peak"] == stats["active_bytes.peak"] >= 4 * MIB
+    del pinned
+    freed = torch.openreg.host_memory_stats()
+    assert freed["active_bytes.current"] == before["active_bytes.current"]
+    assert freed["active_bytes.freed"] == 4 * MIB
+    torch.accelerator.empty_host_cache()
+    assert torch.openreg.host_memory_stats()["allocated_bytes.current"] < 4 * MIB
 
 
 def test_out_of_memory_has_the_usual_figures():
@@ -300,12 +359,6 @@ def test_non_blocking_copy_to_pinned_memory():
     assert torch.equal(target, torch.arange(1000.0))
 
 
-def test_dereference_on_the_host_dies_by_segmentation_fault():
-    code = """
-        import ctypes, torch, torch_openreg
-        ctypes.string_at(torch.ones(4, device="openreg").data_ptr(), 4)
-    """
-    assert run_python(code, check=False).returncode == -11
 @pytest.mark.parametrize("to_device", [True, False])
 def test_a_long_pinned_copy_is_left_to_the_stream(to_device):
     stream = torch.openreg.Stream()
@@ -352,3 +405,9 @@ def test_a_copy_to_the_host_that_does_not_block_is_pinned():
     assert copy.is_pinned() and torch.equal(copy, torch.arange(100.0))
 
 
+def test_dereference_on_the_host_dies_by_segmentation_fault():
+    code = """
+        import ctypes, torch, torch_openreg
+        ctypes.string_at(torch.ones(4, device="openreg").data_ptr(), 4)
+    """
+    assert run_python(code, check=False).returncode == -11

@@ -146,6 +146,8 @@ def test_hash_and_equality_with_torch_streams():
         stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type
     )
     assert stream == twin
+    assert (stream != twin) is False
+    assert stream != 42 and stream is not None and stream != torch.openreg.Stream()
     assert isinstance(stream, torch.Stream)
     assert stream.device == torch.device("openreg:0")
     assert "openreg:0" in repr(stream)
@@ -200,8 +202,6 @@ def test_a_failure_on_a_stream_is_raised_by_the_next_synchronize_and_then_gone()
     del held
 
 
-def test_waiting_releases_the_interpreter_lock():
-    stream = torch.openreg.Stream()
 @pytest.mark.parametrize("reader", ["item", "cpu", "operator", "event", "device"])
 def test_a_failure_on_a_stream_is_raised_by_whoever_reads_behind_it(reader):
     tensor = torch.ones(3, device="openreg")
@@ -234,6 +234,8 @@ def test_a_failure_is_told_to_its_own_stream_only():
     del held
 
 
+def test_waiting_releases_the_interpreter_lock():
+    stream = torch.openreg.Stream()
     held = gate(stream)
     # Only another Python thread opens the gate: with the lock held this would never end.
     threading.Thread(target=held.open).start()

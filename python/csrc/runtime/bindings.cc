@@ -30,6 +30,7 @@ namespace torch_openreg {
 namespace {
 
 namespace py = pybind11;
+using py::literals::operator""_a;
 
 template <typename Handle>
 Handle as_handle(std::int64_t value) {
@@ -93,8 +94,8 @@ void drain(std::int64_t timeout_ms) {
       // What it left behind has nobody to be told any more.
       (void)orDeviceSynchronizeTimeout(device, std::max<std::int64_t>(left, 0));
     }
-  }
     end_waits();
+  }
   reap_finished();
 }
 
@@ -210,9 +211,7 @@ void bind_memory(py::module_& m) {
         [](int device) { return device_allocator()->getMemoryInfo(resolve_device(device)); });
   m.def("_caching_allocator_alloc", [](std::size_t size, const c10::Stream& stream) {
     ensure_initialized();
-    void* ptr = nullptr;
-    OR_CHECK(orMallocAsync(&ptr, size, OpenregStream::from(stream).handle));
-    return as_integer(ptr);
+    return as_integer(allocate_raw(size, OpenregStream::from(stream)));
   });
   m.def("_caching_allocator_delete",
         [](std::int64_t ptr) { OR_CHECK(orFreeAsync(as_handle<void*>(ptr))); });
@@ -224,7 +223,42 @@ void bind_memory(py::module_& m) {
   m.def("_default_generator", [](int device) { return default_generator(resolve_device(device)); });
 }
 
+py::dict as_dict(const c10::CachingAllocator::Stat& stat) {
+  return py::dict("current"_a = stat.current, "peak"_a = stat.peak, "allocated"_a = stat.allocated,
+                  "freed"_a = stat.freed);
+}
+
+py::dict as_dict(const c10::CachingAllocator::DurationStat& stat) {
+  return py::dict("total"_a = stat.total, "max"_a = stat.max, "min"_a = stat.min,
+                  "count"_a = stat.count, "avg"_a = stat.count == 0 ? 0 : stat.total / stat.count);
+}
+
+void bind_host_memory(py::module_& m) {
+  m.def("_host_memory_stats", [] {
+    const at::HostStats stats = host_allocator()->get_stats();
+    return py::dict("num_host_alloc"_a = stats.num_host_alloc,
+                    "num_host_free"_a = stats.num_host_free,
+                    "allocations"_a = as_dict(stats.allocations),
+                    "active_requests"_a = as_dict(stats.active_requests),
+                    "allocated_bytes"_a = as_dict(stats.allocated_bytes),
+                    "active_bytes"_a = as_dict(stats.active_bytes),
+                    "host_alloc_time"_a = as_dict(stats.host_alloc_time),
+                    "host_free_time"_a = as_dict(stats.host_free_time));
+  });
+  m.def("_reset_accumulated_host_memory_stats",
+        [] { host_allocator()->reset_accumulated_stats(); });
+  m.def("_reset_peak_host_memory_stats", [] { host_allocator()->reset_peak_stats(); });
+}
+
 void bind_sharing(py::module_& m) {
+  py::class_<OpenregEvent>(m, "_CapturedWork").def_property_readonly("handle", [](OpenregEvent& e) {
+    return py::bytes(event_handle(e));
+  });
+  m.def("_capture_device", [](int device) { return capture_device(resolve_device(device)); });
+  m.def("_wait_for_captured", [](const std::string& handle, int device) {
+    const OpenregEvent event = open_event(handle);
+    OR_CHECK(orStreamWaitEvent(current_stream(resolve_device(device)).handle, event.handle()));
+  });
   m.def("_share_storage", [](const at::Storage& storage) {
     const SharedStorage shared = share_storage(storage);
     return py::make_tuple(py::bytes(shared.handle), shared.offset_bytes, shared.size_bytes,
@@ -249,16 +283,9 @@ void bind_runtime(py::module_& module) {
   bind_streams(module);
   bind_events(module);
   bind_memory(module);
+  bind_host_memory(module);
   bind_sharing(module);
   bind_stream_gate(module);
 }
 
-  py::class_<OpenregEvent>(m, "_CapturedWork").def_property_readonly("handle", [](OpenregEvent& e) {
-    return py::bytes(event_handle(e));
-  });
-  m.def("_capture_device", [](int device) { return capture_device(resolve_device(device)); });
-  m.def("_wait_for_captured", [](const std::string& handle, int device) {
-    const OpenregEvent event = open_event(handle);
-    OR_CHECK(orStreamWaitEvent(current_stream(resolve_device(device)).handle, event.handle()));
-  });
 }  // namespace torch_openreg

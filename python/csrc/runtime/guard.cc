@@ -35,7 +35,17 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
     synchronize_device(device);
   }
   c10::DeviceCapability getDeviceCapability(c10::Device /*device*/) const override {
-    return {};  // all data types, which is c10's default
+    // What the CPU copies and converts: neither quantized nor sub-byte nor opaque types.
+    c10::DeviceCapability capability;
+    capability.capability_data.capability_bits = 0;
+    auto& has = capability.capability_data.supported_scalar_types;
+    has.has_Bool = has.has_Byte = has.has_Char = has.has_Short = has.has_Int = has.has_Long = 1;
+    has.has_UInt16 = has.has_UInt32 = has.has_UInt64 = 1;
+    has.has_Half = has.has_BFloat16 = has.has_Float = has.has_Double = 1;
+    has.has_Float8_e5m2 = has.has_Float8_e4m3fn = has.has_Float8_e5m2fnuz = 1;
+    has.has_Float8_e4m3fnuz = has.has_Float8_e8m0fnu = 1;
+    has.has_ComplexHalf = has.has_ComplexFloat = has.has_ComplexDouble = 1;
+    return capability;
   }
 
   // Streams.

@@ -1,5 +1,6 @@
 #include "python/csrc/runtime/host_memory.h"
 
+#include <cstring>
 #include <memory>
 
 #include "python/csrc/runtime/device.h"
@@ -12,6 +13,10 @@ namespace {
 
 // torch's caching host allocator over orHostAlloc; what follows is all it asks of a device.
 struct OpenregHostAllocatorImpl : public at::CachingHostAllocatorImpl<c10::Stream, OpenregEvent> {
+  void copy_data(void* to, const void* from, std::size_t count) const override {
+    std::memcpy(to, from, count);
+  }
+
  private:
   void allocate_host_memory(std::size_t size, void** ptr) override {
     ensure_initialized();

@@ -36,8 +36,8 @@ std::pair<std::size_t, std::size_t> read_memory_info(c10::DeviceIndex device) {
   const std::string detail = orGetLastErrorMessage();
   const auto [free, total] = read_memory_info(device);
   const orMemStats stats = read_stats(device);
-  const auto allocated = static_cast<std::uint64_t>(stats.allocatedBytes.current);
-  const auto reserved = static_cast<std::uint64_t>(stats.reservedBytes.current);
+  const auto allocated = static_cast<std::uint64_t>(stats.all.allocatedBytes.current);
+  const auto reserved = static_cast<std::uint64_t>(stats.all.reservedBytes.current);
   c10::reportOutOfMemoryToProfiler(static_cast<std::int64_t>(nbytes), allocated, reserved,
                                    openreg_device(device));
   throw c10::OutOfMemoryError(
@@ -56,8 +56,8 @@ std::pair<std::size_t, std::size_t> read_memory_info(c10::DeviceIndex device) {
 void report_to_profiler(void* ptr, std::int64_t nbytes, c10::DeviceIndex device) {
   const orMemStats stats = read_stats(device);
   c10::reportMemoryUsageToProfiler(
-      ptr, nbytes, static_cast<std::size_t>(stats.allocatedBytes.current),
-      static_cast<std::size_t>(stats.reservedBytes.current), openreg_device(device));
+      ptr, nbytes, static_cast<std::size_t>(stats.all.allocatedBytes.current),
+      static_cast<std::size_t>(stats.all.reservedBytes.current), openreg_device(device));
 }
 
 // The deleter of every block: stream-ordered, never blocks, never throws. A forked child only
@@ -76,13 +76,19 @@ void delete_block(void* ptr) {
   OR_WARN(orFreeAsync(ptr));
 }
 
-StatArray stat(const orMemStat& from) {
+StatArray stat(const orMemStats& from, orMemStat orMemPoolStats::* which) {
   StatArray to{};
-  auto& all = to[static_cast<std::size_t>(StatType::AGGREGATE)];
-  all.current = from.current;
-  all.peak = from.peak;
-  all.allocated = from.allocated;
-  all.freed = from.freed;
+  const auto set = [&](StatType type, const orMemPoolStats& pool) {
+    auto& stat = to[static_cast<std::size_t>(type)];
+    const orMemStat& value = pool.*which;
+    stat.current = value.current;
+    stat.peak = value.peak;
+    stat.allocated = value.allocated;
+    stat.freed = value.freed;
+  };
+  set(StatType::AGGREGATE, from.all);
+  set(StatType::SMALL_POOL, from.smallPool);
+  set(StatType::LARGE_POOL, from.largePool);
   return to;
 }
 
@@ -124,15 +130,15 @@ class OpenregAllocator final : public c10::DeviceAllocator {
     }
     reap_finished();
     const orMemStats from = read_stats(device);
-    to.allocation = stat(from.allocation);
-    to.segment = stat(from.segment);
-    to.active = stat(from.active);
-    to.inactive_split = stat(from.inactiveSplit);
-    to.allocated_bytes = stat(from.allocatedBytes);
-    to.reserved_bytes = stat(from.reservedBytes);
-    to.active_bytes = stat(from.activeBytes);
-    to.inactive_split_bytes = stat(from.inactiveSplitBytes);
-    to.requested_bytes = stat(from.requestedBytes);
+    to.allocation = stat(from, &orMemPoolStats::allocation);
+    to.segment = stat(from, &orMemPoolStats::segment);
+    to.active = stat(from, &orMemPoolStats::active);
+    to.inactive_split = stat(from, &orMemPoolStats::inactiveSplit);
+    to.allocated_bytes = stat(from, &orMemPoolStats::allocatedBytes);
+    to.reserved_bytes = stat(from, &orMemPoolStats::reservedBytes);
+    to.active_bytes = stat(from, &orMemPoolStats::activeBytes);
+    to.inactive_split_bytes = stat(from, &orMemPoolStats::inactiveSplitBytes);
+    to.requested_bytes = stat(from, &orMemPoolStats::requestedBytes);
     to.num_alloc_retries = from.numAllocRetries;
     to.num_ooms = from.numOoms;
     to.num_sync_all_streams = from.numSyncAllStreams;
@@ -201,20 +207,25 @@ c10::DeviceAllocator* device_allocator() {
   return allocator;
 }
 
+void* allocate_raw(std::size_t nbytes, const OpenregStream& stream) {
+  void* ptr = nullptr;
+  const orError_t error = orMallocAsync(&ptr, nbytes, stream.handle);
+  if (error != orSuccess) [[unlikely]] {
+    if (error == orErrorMemoryAllocation) {
+      throw_out_of_memory(nbytes, stream.device);
+    }
+    throw_error(error, "orMallocAsync");
+  }
+  return ptr;
+}
+
 c10::DataPtr allocate(std::size_t nbytes, c10::DeviceIndex device) {
   ensure_initialized();
   reap_finished();
   if (nbytes == 0) {
     return {nullptr, openreg_device(device)};
   }
-  void* ptr = nullptr;
-  const orError_t error = orMallocAsync(&ptr, nbytes, current_stream(device).handle);
-  if (error != orSuccess) [[unlikely]] {
-    if (error == orErrorMemoryAllocation) {
-      throw_out_of_memory(nbytes, device);
-    }
-    throw_error(error, "orMallocAsync");
-  }
+  void* ptr = allocate_raw(nbytes, current_stream(device));
   if (c10::memoryProfilingEnabled()) [[unlikely]] {
     report_to_profiler(ptr, static_cast<std::int64_t>(nbytes), device);
   }

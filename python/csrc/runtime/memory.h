@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "openreg/api/openreg.h"
+#include "python/csrc/runtime/stream.h"
 
 namespace torch_openreg {
 
@@ -54,6 +55,9 @@ c10::DeviceAllocator* device_allocator();
 // `nbytes` for the current stream of `device` (not of the current device). A DataPtr whose deleter
 // is stream-ordered too. nbytes == 0 gives a null DataPtr on that device.
 c10::DataPtr allocate(std::size_t nbytes, c10::DeviceIndex device);
+
+// As above for any stream, without an owner: orFreeAsync frees it.
+void* allocate_raw(std::size_t nbytes, const OpenregStream& stream);
 
 // Tensor.resize_ and UntypedStorage.resize_: gives `storage` a new block of `nbytes` bytes, with
 // min(old, new) bytes copied, stream-ordered on the current stream of its device.

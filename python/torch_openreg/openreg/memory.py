@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from torch_openreg import _C
-from torch_openreg.openreg.devices import Device, _device_index, _lazy_init
+from torch_openreg.openreg.devices import Device, _device_index, _lazy_init, is_initialized
 from torch_openreg.openreg.streams import current_stream
 
 
@@ -34,12 +34,24 @@ def memory_stats(device: Device = None) -> "OrderedDict[str, Any]":
     """Counters of the allocator, by torch's names (``"allocated_bytes.all.current"``, ...).
 
     Each of allocation, segment, active, inactive_split (counts) and allocated_bytes,
-    reserved_bytes, active_bytes, inactive_split_bytes, requested_bytes has current, peak,
-    allocated and freed (running totals). The allocator has one pool: small_pool and large_pool are
-    0. Empty before the device's first use.
+    reserved_bytes, active_bytes, inactive_split_bytes, requested_bytes has, for the pools all,
+    small_pool (allocations up to 1 MiB) and large_pool: current, peak, allocated and freed (running
+    totals). Empty before the device's first use.
     """
     stats: OrderedDict[str, Any] = torch.accelerator.memory.memory_stats(_existing_index(device))
     return stats
+
+
+def memory_stats_as_nested_dict(device: Device = None) -> dict[str, Any]:
+    """:func:`memory_stats` with a dictionary for each dot in the names."""
+    nested: dict[str, Any] = {}
+    for name, value in memory_stats(device).items():
+        *groups, last = name.split(".")
+        group = nested
+        for key in groups:
+            group = group.setdefault(key, {})
+        group[last] = value
+    return nested
 
 
 def memory_allocated(device: Device = None) -> int:
@@ -80,6 +92,38 @@ def reset_max_memory_allocated(device: Device = None) -> None:
 def reset_max_memory_reserved(device: Device = None) -> None:
     """As reset_peak_memory_stats, which resets this peak and the others."""
     reset_peak_memory_stats(device)
+
+
+def host_memory_stats() -> "OrderedDict[str, Any]":
+    """Counters of the allocator of pinned memory, by torch's names (as torch.cuda's).
+
+    allocations and allocated_bytes count what it has from the system, active_requests and
+    active_bytes what is in use; each has current, peak, allocated and freed (running totals).
+    host_alloc_time and host_free_time (microseconds) have total, max, min, count and avg. Blocks
+    are powers of two. Empty before the device's first use.
+    """
+    stats: dict[str, Any] = {}
+    for name, value in host_memory_stats_as_nested_dict().items():
+        if isinstance(value, dict):
+            stats |= {f"{name}.{key}": number for key, number in value.items()}
+        else:
+            stats[name] = value
+    return OrderedDict(sorted(stats.items()))
+
+
+def host_memory_stats_as_nested_dict() -> dict[str, Any]:
+    """:func:`host_memory_stats` with a dictionary for each group."""
+    return dict(_C._host_memory_stats()) if is_initialized() else {}
+
+
+def reset_accumulated_host_memory_stats() -> None:
+    """Running totals of :func:`host_memory_stats` start again from 0."""
+    _C._reset_accumulated_host_memory_stats()
+
+
+def reset_peak_host_memory_stats() -> None:
+    """Peaks of :func:`host_memory_stats` start again from the current values."""
+    _C._reset_peak_host_memory_stats()
 
 
 def set_per_process_memory_fraction(fraction: float, device: Device = None) -> None:
@@ -142,29 +186,37 @@ def _format_bytes(size: int) -> str:
     return f"{value:.0f} {unit}" if unit == "B" else f"{value:.2f} {unit}"
 
 
+# Title, name in memory_stats, whether it is bytes, whether it is in the abbreviated table.
+_SUMMARY_ROWS = (
+    ("Allocated memory", "allocated_bytes", True, True),
+    ("Active memory", "active_bytes", True, True),
+    ("Requested memory", "requested_bytes", True, True),
+    ("Reserved memory", "reserved_bytes", True, True),
+    ("Non-releasable memory", "inactive_split_bytes", True, True),
+    ("Allocations", "allocation", False, True),
+    ("Active allocs", "active", False, True),
+    ("Reserved segments", "segment", False, False),
+    ("Non-releasable allocs", "inactive_split", False, False),
+)
+
+
 def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
     """A table of memory_stats for people to read.
 
     Args:
         device: default: the current device.
-        abbreviated: only the rows that most readers want.
+        abbreviated: only the rows that most readers want, without the two pools apart.
     """
-    index = _device_index(device)
+    index = _existing_index(device)
     stats = memory_stats(index)
-    rows = [
-        ("Allocated memory", "allocated_bytes", True),
-        ("Reserved memory", "reserved_bytes", True),
-        ("Active memory", "active_bytes", True),
-        ("Requested memory", "requested_bytes", True),
-        ("Allocations", "allocation", False),
-    ]
-    if not abbreviated:
-        rows += [
-            ("Inactive split memory", "inactive_split_bytes", True),
-            ("Segments", "segment", False),
-            ("Active allocations", "active", False),
-            ("Inactive splits", "inactive_split", False),
-        ]
+
+    def row(title: str, key: str, is_bytes: bool) -> str:
+        cells = []
+        for column in ("current", "peak", "allocated", "freed"):
+            value = int(stats.get(f"{key}.{column}", 0))
+            cells.append(f"{_format_bytes(value) if is_bytes else value:>13}")
+        return f"| {title:<22}|" + "|".join(cells) + "|"
+
     columns = ("Cur Usage", "Peak Usage", "Tot Alloc", "Tot Freed")
     refused = f"openreg OOMs: {stats.get('num_ooms', 0)}"
     flushed = f"cache flushes: {stats.get('num_alloc_retries', 0)}"
@@ -177,13 +229,13 @@ def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
         f"| {refused:<38}{flushed:<39} |",
         line,
         f"| {'Metric':<22}|" + "|".join(f"{column:>13}" for column in columns) + "|",
-        rule,
     ]
-    for title, key, is_bytes in rows:
-        cells = []
-        for column in ("current", "peak", "allocated", "freed"):
-            value = int(stats.get(f"{key}.all.{column}", 0))
-            cells.append(f"{_format_bytes(value) if is_bytes else value:>13}")
-        out.append(f"| {title:<22}|" + "|".join(cells) + "|")
+    for title, key, is_bytes, is_short in _SUMMARY_ROWS:
+        if abbreviated and not is_short:
+            continue
+        out += [rule, row(title, f"{key}.all", is_bytes)]
+        if not abbreviated:
+            out.append(row("      from large pool", f"{key}.large_pool", is_bytes))
+            out.append(row("      from small pool", f"{key}.small_pool", is_bytes))
     out.append(line)
     return "\n".join(out) + "\n"

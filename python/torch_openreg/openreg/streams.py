@@ -80,7 +80,7 @@ class Event(torch.Event):
         """Milliseconds from this event to `end_event`, both recorded with timing and complete.
 
         Raises ValueError if one was not recorded or has no timing, RuntimeError if one is not
-        complete.
+        complete, torch.AcceleratorError if they are of two devices.
         """
         # Not torch's own: it takes events of exactly its own class.
         for event in (self, end_event):
@@ -165,6 +165,9 @@ class Stream(torch.Stream):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, torch.Stream) and super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
     def __hash__(self) -> int:
         return hash((self.openreg_stream, self.device))
