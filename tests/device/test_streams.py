@@ -202,7 +202,7 @@ def test_a_failure_on_a_stream_is_raised_by_the_next_synchronize_and_then_gone()
     del held
 
 
-@pytest.mark.parametrize("reader", ["item", "cpu", "operator", "event", "device"])
+@pytest.mark.parametrize("reader", ["item", "cpu", "nonzero", "event", "device"])
 def test_a_failure_on_a_stream_is_raised_by_whoever_reads_behind_it(reader):
     tensor = torch.ones(3, device="openreg")
     held = _C._StreamGate(torch.openreg.current_stream(), 0.001)
@@ -212,8 +212,8 @@ def test_a_failure_on_a_stream_is_raised_by_whoever_reads_behind_it(reader):
             tensor[0].item()
         elif reader == "cpu":
             tensor.cpu()
-        elif reader == "operator":
-            tensor.sum()
+        elif reader == "nonzero":
+            tensor.nonzero()
         elif reader == "event":
             event.synchronize()
         else:
@@ -256,6 +256,38 @@ def test_an_operator_that_must_wait_releases_the_interpreter_lock():
     held = gate()
     threading.Thread(target=held.open).start()
     assert tensor.nonzero().numel() == 3  # its size is not known before the stream is empty
+
+
+def test_operators_that_make_tensors_are_queued_where_the_stream_stays_busy():
+    stream = torch.openreg.Stream()
+    a, b = torch.arange(6.0, device="openreg"), torch.full((6,), 2.0, device="openreg")
+    stream.wait_stream(torch.openreg.current_stream())
+    with torch.openreg.stream(stream):
+        held = gate()
+        total = a + b  # a kernel without boxing
+        columns = total.reshape(2, 3).t()
+        product = columns @ total.reshape(2, 3)
+        values, indices = total.reshape(2, 3).max(1)
+        clipped = torch.logaddexp(total, b)  # through the fallback
+        doubled = total.double()
+        a.fill_(-1)  # what was read before must not see this
+        assert not stream.query()
+        held.open()
+    stream.synchronize()
+    expected = torch.arange(6.0) + 2
+    assert torch.equal(total.cpu(), expected)
+    assert torch.equal(product.cpu(), expected.reshape(2, 3).t() @ expected.reshape(2, 3))
+    assert values.tolist() == [4, 7] and indices.tolist() == [2, 2]
+    torch.testing.assert_close(clipped.cpu(), torch.logaddexp(expected, torch.full((6,), 2.0)))
+    assert doubled.dtype == torch.float64 and doubled.tolist() == expected.tolist()
+
+
+def test_a_shape_that_does_not_fit_is_an_error_at_the_call_on_a_busy_stream():
+    with torch.openreg.stream(torch.openreg.Stream()):
+        held = gate()
+        with pytest.raises(RuntimeError, match="size"):
+            torch.ones(3, device="openreg") + torch.ones(4, device="openreg")
+        held.open()
 
 
 def test_ctrl_c_ends_a_wait():

@@ -48,6 +48,24 @@ class SemanticsTest(RankTestCase):
             store.set("issued", "1")
         self.assertEqual(tensor.cpu(), torch.full((4,), 3.0))
 
+    def test_what_two_streams_and_two_ranks_order_legally_does_not_deadlock(self):
+        # On each rank the host issues what needs the peer's message before it sends its own.
+        self.init()
+        peer = 1 - self.rank
+        for form in ("new", "in place"):
+            receiving, sending = torch.openreg.Stream(), torch.openreg.Stream()
+            received, sent = torch.zeros(4, device=self.device), self.ones()
+            torch.openreg.synchronize()
+            with torch.openreg.stream(receiving):
+                dist.irecv(received, peer).wait()
+                result = received + 1 if form == "new" else received.add_(1)
+                result = result * 2 if form == "new" else result.mul_(2)
+            with torch.openreg.stream(sending):
+                dist.isend(sent, peer).wait()
+            receiving.synchronize()
+            sending.synchronize()
+            self.assertEqual(result.cpu(), torch.full((4,), (peer + 2.0) * 2))
+
     def test_an_operation_starts_after_what_is_queued_on_the_current_stream(self):
         self.init()
         side = torch.openreg.Stream()

@@ -1,8 +1,10 @@
 #include "python/csrc/aten/deferral.h"
 
 #include <ATen/ops/clone_ops.h>
+#include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty_strided_ops.h>
 
+#include <atomic>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "python/csrc/aten/boxed_call.h"
 #include "python/csrc/aten/cpu_call.h"
 #include "python/csrc/aten/snapshot.h"
+#include "python/csrc/runtime/blocking.h"
 #include "python/csrc/runtime/deferred.h"
 
 namespace torch_openreg {
@@ -30,26 +33,43 @@ at::Tensor to_meta(const at::Tensor& tensor) {
                                        c10::Device(c10::DeviceType::Meta), std::nullopt);
 }
 
-// Runs the meta kernel. False if there is none, or if it resized what is written.
-bool passes_on_meta(const c10::OperatorHandle& op, const Stack& arguments) {
+struct MetaRun {
+  Stack results;
+  // What is written, and all arguments, each with the meta tensor that stood for it.
+  std::vector<std::pair<at::Tensor, at::Tensor>> written;
+  std::vector<at::Tensor> arguments;
+};
+
+// Runs the meta kernel. Nothing if there is none.
+std::optional<MetaRun> run_on_meta(const c10::OperatorHandle& op, const Stack& arguments) {
   if (!op.hasComputedKernelForDispatchKey(DispatchKey::Meta)) {
-    return false;
+    return std::nullopt;
   }
-  std::vector<std::pair<at::Tensor, at::Tensor>> written_tensors;
-  Stack stack = arguments;
-  replace_tensors(op.schema(), stack.data(), [&](const at::Tensor& tensor, bool written) {
+  MetaRun run;
+  run.results = arguments;
+  replace_tensors(op.schema(), run.results.data(), [&](const at::Tensor& tensor, bool written) {
     at::Tensor meta = to_meta(tensor);
     if (written && tensor.defined()) {
-      written_tensors.emplace_back(tensor, meta);
+      run.written.emplace_back(tensor, meta);
     }
+    run.arguments.push_back(meta);
     return meta;
   });
   try {
-    op.redispatchBoxed(DispatchKeySet(DispatchKey::Meta), &stack);
+    op.redispatchBoxed(DispatchKeySet(DispatchKey::Meta), &run.results);
   } catch (const c10::NotImplementedError&) {
+    return std::nullopt;
+  }
+  return run;
+}
+
+// True if the meta kernel exists and resized nothing that is written.
+bool passes_on_meta(const c10::OperatorHandle& op, const Stack& arguments) {
+  const std::optional<MetaRun> run = run_on_meta(op, arguments);
+  if (!run.has_value()) {
     return false;
   }
-  for (const auto& [tensor, meta] : written_tensors) {
+  for (const auto& [tensor, meta] : run->written) {
     if (tensor.sizes() != meta.sizes() || tensor.strides() != meta.strides()) {
       return false;
     }
@@ -57,12 +77,37 @@ bool passes_on_meta(const c10::OperatorHandle& op, const Stack& arguments) {
   return true;
 }
 
+// Tensors of `device` for the results of a meta kernel. Nothing if one of them is no new tensor.
+std::optional<std::vector<at::Tensor>> make_results(const MetaRun& run, c10::DeviceIndex device) {
+  std::vector<at::Tensor> made;
+  for (const c10::IValue& result : run.results) {
+    if (!result.isTensor() || !result.toTensor().defined()) {
+      return std::nullopt;
+    }
+    const at::Tensor& meta = result.toTensor();
+    for (const at::Tensor& argument : run.arguments) {
+      if (argument.defined() && argument.is_alias_of(meta)) {
+        return std::nullopt;
+      }
+    }
+    made.push_back(at::_ops::empty_strided::call(meta.sym_sizes(), meta.sym_strides(),
+                                                 meta.scalar_type(), std::nullopt,
+                                                 c10::Device(kOpenreg, device), std::nullopt));
+  }
+  return made;
+}
+
 // Everything that the operator needs, as it is now.
 class OperatorTask final : public DeferredTask {
  public:
-  OperatorTask(c10::OperatorHandle op, c10::DeviceIndex device, const Stack& arguments)
+  // `made`: what the results are copied to; empty if the operator writes to its arguments.
+  OperatorTask(c10::OperatorHandle op, c10::DeviceIndex device, const Stack& arguments,
+               const std::vector<at::Tensor>& made = {})
       : op_(op), device_(device), arguments_(arguments) {
     Snapshots snapshots;
+    for (const at::Tensor& tensor : made) {
+      made_.push_back(snapshots.take(tensor));
+    }
     replace_tensors(op_.schema(), arguments_.data(), [&](const at::Tensor& tensor, bool) {
       if (!tensor.defined() || !tensor.device().is_cpu()) {
         return snapshots.take(tensor);
@@ -77,6 +122,10 @@ class OperatorTask final : public DeferredTask {
   }
 
   void run() override {
+    struct End {
+      std::atomic<bool>& done;
+      ~End() { done.store(true, std::memory_order_release); }
+    } const end{*done_};
     CpuCall call(device_);
     std::vector<at::Tensor> originals;
     for_each_tensor(op_.schema(), arguments_,
@@ -87,16 +136,89 @@ class OperatorTask final : public DeferredTask {
       return call.at(call.add(*next++, written));
     });
     replace_devices(op_.schema(), stack.data(), call);
+    std::vector<size_t> targets;
+    for (const at::Tensor& made : made_) {
+      targets.push_back(call.add(made, /*written=*/false));
+    }
     op_.redispatchBoxed(DispatchKeySet(DispatchKey::CPU), &stack);
+    for (size_t i = 0; i < targets.size(); ++i) {
+      at::Tensor target = call.at(targets[i]);
+      at::_ops::copy_::redispatch(DispatchKeySet(DispatchKey::CPU), target, stack[i].toTensor(),
+                                  /*non_blocking=*/false);
+    }
   }
+
+  std::shared_ptr<std::atomic<bool>> done() const { return done_; }
 
  private:
   c10::OperatorHandle op_;
   c10::DeviceIndex device_;
   Stack arguments_;
+  std::vector<at::Tensor> made_;
+  std::shared_ptr<std::atomic<bool>> done_ = std::make_shared<std::atomic<bool>>(false);
 };
 
+// How long the host waits for a stream before it queues an operator whose results it makes. Far
+// longer than computing takes that is on its way, far shorter than a deadline.
+constexpr std::int64_t kPatienceMs = 20;
+
+// The stream on which this thread last ran out of patience, and whether what it queued there then
+// has ended. Until it has, the stream has been busy ever since: no use in waiting again.
+struct Backlog {
+  orStream_t stream = nullptr;
+  std::shared_ptr<std::atomic<bool>> ended;
+};
+thread_local Backlog backlog;
+
+bool empties_soon(const OpenregStream& stream) {
+  if (backlog.stream == stream.handle && !backlog.ended->load(std::memory_order_acquire)) {
+    return false;
+  }
+  const orError_t error = wait_without_gil(kPatienceMs, [&](std::int64_t slice_ms) {
+    return orStreamAcquire(stream.handle, nullptr, slice_ms);
+  });
+  if (error == orSuccess) {
+    OR_CHECK(orStreamRelease(stream.handle));
+  }
+  return error != orErrorTimeout;
+}
+
 }  // namespace
+
+bool makes_tensors(const c10::FunctionSchema& schema) {
+  for (const c10::Argument& argument : schema.arguments()) {
+    if (takes_generator(argument) || is_written(argument)) {
+      return false;
+    }
+  }
+  for (const c10::Argument& result : schema.returns()) {
+    if (result.alias_info() != nullptr || result.type()->kind() != c10::TypeKind::TensorType) {
+      return false;
+    }
+  }
+  return !schema.returns().empty();
+}
+
+std::optional<Stack> defer_making(const c10::OperatorHandle& op, const OpenregStream& stream,
+                                  const Stack& arguments) {
+  const char* name = op.schema().name().c_str();
+  if (empties_soon(stream)) {
+    return std::nullopt;
+  }
+  const std::optional<MetaRun> run = run_on_meta(op, arguments);
+  std::optional<std::vector<at::Tensor>> made;
+  if (run.has_value()) {
+    made = make_results(*run, stream.device);
+  }
+  if (!made.has_value()) {
+    return std::nullopt;
+  }
+  auto task = std::make_unique<OperatorTask>(op, stream.device, arguments, *made);
+  std::shared_ptr<std::atomic<bool>> done = task->done();
+  enqueue(name, stream, std::move(task));
+  backlog = {stream.handle, std::move(done)};
+  return Stack(made->begin(), made->end());
+}
 
 bool may_be_deferred(const c10::FunctionSchema& schema) {
   bool writes = false;

@@ -76,6 +76,27 @@ void return_written(const c10::FunctionSchema& schema, Stack* stack) {
   }
 }
 
+// Queues the operator on a busy stream, if that is possible; its results are on the stack then.
+bool queue(const c10::OperatorHandle& op, c10::DeviceIndex device, Stack* stack) {
+  const c10::FunctionSchema& schema = op.schema();
+  const size_t count = schema.arguments().size();
+  const OpenregStream stream = current_stream(device);
+  const Stack arguments = torch::jit::last(*stack, count).vec();
+  if (!makes_tensors(schema)) {
+    const bool queued = defer(op, stream, arguments);
+    if (queued) {
+      return_written(schema, stack);
+    }
+    return queued;
+  }
+  const std::optional<Stack> made = defer_making(op, stream, arguments);
+  if (made.has_value()) {
+    torch::jit::drop(*stack, count);
+    stack->insert(stack->end(), made->begin(), made->end());
+  }
+  return made.has_value();
+}
+
 }  // namespace
 
 void cpu_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, Stack* stack) {
@@ -102,14 +123,13 @@ void cpu_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, S
   }
 
   const c10::DeviceIndex device = finder.device();
-  if (is_torch_kernel(op) && may_be_deferred(schema)) {
+  if (is_torch_kernel(op) && (may_be_deferred(schema) || makes_tensors(schema))) {
     CpuCall call(std::try_to_lock, name, device);
     if (call) [[likely]] {
       compute(op, call, tensors, stack);
       return;
     }
-    if (defer(op, current_stream(device), arguments.vec())) {
-      return_written(schema, stack);
+    if (queue(op, device, stack)) {
       return;
     }
   }

@@ -185,10 +185,17 @@ at::Tensor* written_argument(First&& first, Rest&&... rest) {
   }
 }
 
-// In place, out= or nothing returned, and nothing random: it may be queued (see deferral.h).
+// New tensors are returned, one or several.
+template <typename Result>
+inline constexpr bool kMakesTensors = std::is_same_v<Result, at::Tensor>;
+template <typename... T>
+inline constexpr bool kMakesTensors<std::tuple<T...>> = (std::is_same_v<T, at::Tensor> && ...);
+
+// In place, out=, nothing or new tensors returned, and nothing random: it may be queued (see
+// deferral.h).
 template <typename Result, typename... Args>
 inline constexpr bool kMayBeDeferred =
-    (std::is_same_v<Result, at::Tensor&> || std::is_void_v<Result>) &&
+    (std::is_same_v<Result, at::Tensor&> || std::is_void_v<Result> || kMakesTensors<Result>) &&
     !(std::is_same_v<Args, std::optional<at::Generator>> || ...) &&
     c10::impl::can_box_all<Args...>::value;
 
@@ -236,7 +243,12 @@ struct OnCpu<Op, Result(Args...)> {
   [[gnu::noinline]] static Result on_busy_stream(c10::DeviceIndex device, Args... args) {
     static const c10::OperatorHandle op =
         c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
-    if (defer(op, current_stream(device), c10::impl::boxArgs<Args...>(args...))) {
+    const OpenregStream stream = current_stream(device);
+    if constexpr (kMakesTensors<Result>) {
+      if (auto made = defer_making(op, stream, c10::impl::boxArgs<Args...>(args...))) {
+        return c10::impl::PopResult<Result>::call(*made);
+      }
+    } else if (defer(op, stream, c10::impl::boxArgs<Args...>(args...))) {
       if constexpr (std::is_void_v<Result>) {
         return;
       } else {
