@@ -101,6 +101,26 @@ bool LogEnabled(LogLevel level, unsigned subsystem) {
   return level <= LogLevel::kWarn || (config.subsystems & subsystem) != 0;
 }
 
+void LogVersion() {
+  static const bool once = [] {
+    // By default only warnings are shown, though the version comes before them in OCCL_DEBUG's
+    // order.
+    if (std::getenv("OCCL_DEBUG") != nullptr) {
+      OCCL_LOG(kVersion, kLogInit, "version %d.%d.%d", OCCL_VERSION_MAJOR, OCCL_VERSION_MINOR,
+               OCCL_VERSION_PATCH);
+    }
+    return true;
+  }();
+  static_cast<void>(once);
+}
+
+const char* ReadEnvironment(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || value[0] == '\0') return nullptr;
+  OCCL_LOG(kInfo, kLogEnv, "%s set by environment to %s", name, value);
+  return value;
+}
+
 void Log(LogLevel level, unsigned, const char* format, ...) {
   char line[2048];
   const int prefix_bytes = std::snprintf(

@@ -14,6 +14,11 @@ enum LogSubsystem : unsigned {
   kLogAll = ~0u
 };
 
+// The library's version, once a process, where OCCL_DEBUG asks for it.
+void LogVersion();
+// As getenv; tells the ENV subsystem what it found.
+const char* ReadEnvironment(const char* name);
+
 // Cheap: two loads after the first call.
 bool LogEnabled(LogLevel level, unsigned subsystem);
 // One line, written with one system call: "host:pid:tid OCCL LEVEL text".

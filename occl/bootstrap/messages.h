@@ -48,6 +48,7 @@ struct RankCard {
   uint32_t has_pidfd;  // filled in by rank 0
   int64_t pid;
   ProcessToken process;
+  ProcessorSet processors;
   orIpcDeviceHandle_t device;
 };
 static_assert(sizeof(RankCard) <= kCardBytes);

@@ -1,14 +1,17 @@
 #include "occl/bootstrap/process.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 
 #ifndef SO_PEERPIDFD
@@ -47,6 +50,26 @@ ProcessToken OwnProcessToken() {
     FillRandom(&token, sizeof(token));
   }
   return token;
+}
+
+void ProcessorSet::Add(const ProcessorSet& other) {
+  for (size_t i = 0; i < std::size(words); ++i) words[i] |= other.words[i];
+}
+
+int ProcessorSet::Count() const {
+  int count = 0;
+  for (const uint64_t word : words) count += std::popcount(word);
+  return count;
+}
+
+ProcessorSet OwnProcessors() {
+  ProcessorSet set = {};
+  static_assert(sizeof(cpu_set_t) == sizeof(set));
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) {
+    std::memcpy(&set, &allowed, sizeof(set));
+  }
+  return set;
 }
 
 Secret RandomSecret() {

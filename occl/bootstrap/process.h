@@ -19,6 +19,15 @@ struct ProcessToken {
 };
 ProcessToken OwnProcessToken();
 
+// The processors that a process may run on, one bit each.
+struct ProcessorSet {
+  uint64_t words[16];
+  void Add(const ProcessorSet& other);
+  int Count() const;
+};
+// Empty where the kernel numbers more processors than the set has bits.
+ProcessorSet OwnProcessors();
+
 // 16 bytes from the system's generator.
 struct Secret {
   unsigned char bytes[16];

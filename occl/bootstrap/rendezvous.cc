@@ -123,6 +123,7 @@ RankCard OwnCard(const RendezvousOptions& options) {
   card.rank = options.rank;
   card.pid = getpid();
   card.process = OwnProcessToken();
+  card.processors = OwnProcessors();
   card.device = options.device;
   return card;
 }

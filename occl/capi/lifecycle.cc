@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "occl/base/log.h"
 #include "occl/bootstrap/store_meeting.h"
 #include "occl/bootstrap/unique_id.h"
 #include "occl/capi/shim.h"
@@ -25,11 +26,13 @@ constexpr int64_t kDefaultTimeout_ms = 30 * 60 * 1000;
 constexpr int64_t kDefaultInitTimeout_ms = 5 * 60 * 1000;
 
 int64_t TimeoutFromEnvironment() {
-  const char* text = std::getenv("OCCL_TIMEOUT_MS");
-  if (text == nullptr || text[0] == '\0') return kDefaultTimeout_ms;
+  const char* text = occl::ReadEnvironment("OCCL_TIMEOUT_MS");
+  if (text == nullptr) return kDefaultTimeout_ms;
   char* end = nullptr;
   const long long value = std::strtoll(text, &end, 10);
-  return *end == '\0' ? value : kDefaultTimeout_ms;
+  if (*end == '\0') return value;
+  OCCL_LOG(kWarn, occl::kLogEnv, "OCCL_TIMEOUT_MS=%s is no number of milliseconds: ignored", text);
+  return kDefaultTimeout_ms;
 }
 
 std::string NextName() {

@@ -1,6 +1,5 @@
 #include "occl/core/algorithms.h"
 
-#include <cstdlib>
 #include <optional>
 
 #include "occl/base/log.h"
@@ -11,8 +10,8 @@ namespace {
 using schedule::Algorithm;
 
 std::optional<Algorithm> ReadForced() {
-  const char* text = std::getenv("OCCL_ALGO");
-  if (text == nullptr || text[0] == '\0') return std::nullopt;
+  const char* text = ReadEnvironment("OCCL_ALGO");
+  if (text == nullptr) return std::nullopt;
   Algorithm algorithm;
   if (schedule::ParseAlgorithm(text, &algorithm)) return algorithm;
   OCCL_LOG(kWarn, kLogEnv, "OCCL_ALGO=%s is none of oneshot, direct, staged: ignored", text);

@@ -1,8 +1,5 @@
 #include "occl/core/comm.h"
 
-#include <sched.h>
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "occl/base/futex.h"
@@ -11,10 +8,12 @@
 namespace occl {
 namespace {
 
-int Processors() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return std::max(CPU_COUNT(&set), 1);
+// More ranks than processors that any of them may use: the same answer on every rank, also where
+// each is bound to a processor of its own.
+bool IsCrowded(const Gathering& gathering) {
+  ProcessorSet together = {};
+  for (const RankCard& card : gathering.cards) together.Add(card.processors);
+  return gathering.cards.size() > static_cast<size_t>(together.Count());
 }
 
 // Maps the peers' devices. One that cannot be mapped is no failure: the data then goes through the
@@ -38,6 +37,7 @@ bool OpenArenas(const CommSettings& settings, const Gathering& gathering, const 
 }  // namespace
 
 Status Comm::Create(const CommSettings& settings, Meeting* meeting, Ref<Comm>* comm) {
+  LogVersion();
   RendezvousOptions options;
   options.nranks = settings.nranks;
   options.rank = settings.rank;
@@ -54,9 +54,10 @@ Status Comm::Create(const CommSettings& settings, Meeting* meeting, Ref<Comm>* c
   OCCL_RETURN_IF_ERROR(Rendezvous(meeting, options, &gathering));
   Ref<Comm> created = Ref<Comm>::Adopt(new Comm(settings, &gathering, std::move(arenas)));
   OCCL_RETURN_IF_ERROR(created->FindDevice());
-  OCCL_LOG(kInfo, kLogInit, "%s: rank %d of %d on device %d is ready, data path %s",
+  OCCL_LOG(kInfo, kLogInit, "%s: rank %d of %d on device %d is ready, data path %s%s",
            created->name(), created->rank(), created->nranks(), created->device(),
-           created->direct() ? "direct" : "staged");
+           created->direct() ? "direct" : "staged",
+           created->crowded() ? ", waits sleep: more ranks than processors" : "");
   *comm = std::move(created);
   return Status();
 }
@@ -73,7 +74,7 @@ Comm::Comm(const CommSettings& settings, Gathering* gathering,
       segment_(gathering->segment),
       arenas_(std::move(arenas)),
       direct_(gathering->direct),
-      crowded_(settings.nranks > Processors()),
+      crowded_(IsCrowded(*gathering)),
       timeout_ms_(settings.timeout_ms) {
   block(rank()).state.store(static_cast<uint32_t>(RankState::kAlive), std::memory_order_release);
 }
@@ -176,6 +177,7 @@ bool Comm::WaitIdle(const Deadline& deadline) {
 
 void Comm::Close() {
   constexpr int64_t kDrain_ms = 1000;
+  OCCL_LOG(kInfo, kLogInit, "%s: rank %d destroys it", name(), rank());
   if (pending() != 0 && good()) {
     static_cast<void>(FailLocally(Error(occlAborted,
                                         "communicator %s was destroyed on rank %d while "

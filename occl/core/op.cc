@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "occl/base/datatypes.h"
 #include "occl/base/fence.h"
 #include "occl/base/futex.h"
+#include "occl/base/log.h"
 #include "occl/core/comm.h"
 
 namespace occl {
@@ -28,6 +30,22 @@ void CommOp::Issue(bool start_now) {
     record.state = kStarted;
   }
   history_number_ = comm_->history.Add(record);
+  if (LogEnabled(LogLevel::kInfo, Subsystem())) LogIssue(record);
+}
+
+unsigned CommOp::Subsystem() const {
+  return kind_ == OpKind::kSend || kind_ == OpKind::kRecv ? kLogP2p : kLogColl;
+}
+
+void CommOp::LogIssue(const occlOpRecord_t& record) const {
+  std::string text = std::to_string(record.count) + " of " + DataTypeName(record.datatype);
+  if (kind_ == OpKind::kAllReduce || kind_ == OpKind::kReduce || kind_ == OpKind::kReduceScatter) {
+    text += std::string(", ") + RedOpName(record.op);
+  }
+  const bool message = Subsystem() == kLogP2p;
+  if (record.root >= 0) text += (message ? ", peer " : ", root ") + std::to_string(record.root);
+  if (record.tag >= 0) text += ", tag " + std::to_string(record.tag);
+  OCCL_LOG(kInfo, Subsystem(), "%s: %s", Title().c_str(), text.c_str());
 }
 
 void CommOp::Abandon(const Status& status) { Finish(comm_->Fail(status)); }
@@ -69,6 +87,11 @@ void CommOp::Finish(const Status& status) {
   end_ns_ = NowNs();
   comm_->history.Update(history_number_, status.ok() ? kComplete : kFailed, end_ns_);
   if (status.ok()) comm_->stats.operations.fetch_add(1, std::memory_order_relaxed);
+  if (LogEnabled(LogLevel::kTrace, Subsystem())) {
+    OCCL_LOG(kTrace, Subsystem(), "%s: %s after %.1f us%s", Title().c_str(),
+             status.ok() ? "complete" : "failed", 1e-3 * static_cast<double>(end_ns_ - start_ns_),
+             inline_ ? ", on the calling thread" : "");
+  }
   if (inline_) comm_->stats.inline_operations.fetch_add(1, std::memory_order_relaxed);
   // Before its request shows it: whoever has seen all requests complete may destroy.
   comm_->OpEnded();

@@ -106,6 +106,8 @@ class CommOp : public Op {
   int source_ = -1;
 
  private:
+  unsigned Subsystem() const;
+  void LogIssue(const occlOpRecord_t& record) const;
   void Finish(const Status& status);
   void Publish(const Status& status);
   void Start(int64_t now_ns);
