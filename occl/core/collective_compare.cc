@@ -34,7 +34,8 @@ Status CollectiveOp::Compare(int peer, const RoundHead& head) const {
     return differ("count", std::to_string(spec_.count), std::to_string(head.count));
   }
   const bool peer_direct = head.path == static_cast<uint8_t>(DataPath::kDirect);
-  if (spec_.kind == OpKind::kAllReduce && peer_direct != (path_ == DataPath::kDirect)) {
+  const bool shares = spec_.kind == OpKind::kAllReduce || spec_.kind == OpKind::kReduce;
+  if (shares && peer_direct != (path_ == DataPath::kDirect)) {
     return differ("algorithm (is OCCL_ALGO the same everywhere?)",
                   std::to_string(static_cast<int>(path_)), std::to_string(head.path));
   }

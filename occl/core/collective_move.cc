@@ -16,6 +16,26 @@ constexpr uint64_t kBlockBytes = 256 * 1024;
 
 uint64_t BlockElements(uint32_t element_bytes) { return kBlockBytes / element_bytes; }
 
+// Reduces a block of results of `total_bytes` each.
+void Reduce(const reduce::Plan& plan, CollectiveScratch* scratch, int results, int sources,
+            uint64_t block, uint64_t total_bytes) {
+  reduce::ReduceArgs args;
+  args.scales = scratch->scales.data();
+  args.avg_divisor = sources;
+  void* const* const to = scratch->destinations.data();
+  const void* const* const from = scratch->sources.data();
+  // Results over inputs are in the cache already.
+  const auto is_source = [&](const void* result) {
+    return std::find(from, from + sources, result) != from + sources;
+  };
+  if (CopyModeFor(total_bytes) == reduce::CopyMode::kStream &&
+      std::none_of(to, to + results, is_source)) {
+    reduce::RunStreamed(plan, to, results, from, sources, block, args);
+  } else {
+    reduce::Run(plan, to, results, from, sources, block, args);
+  }
+}
+
 }  // namespace
 
 Part CollectiveOp::Source(int peer) {
@@ -68,7 +88,7 @@ StepResult CollectiveOp::BadSource(int peer) {
 }
 
 StepResult CollectiveOp::Move() {
-  if (large_all_reduce()) return ReduceShareBlock();
+  if (shared_out()) return ReduceShareBlock();
   return spec_.reduces ? ReduceBlock() : CopyBlock();
 }
 
@@ -111,18 +131,16 @@ StepResult CollectiveOp::ReduceBlock() {
     block = std::min(total - position_, BlockElements(spec_.element_bytes));
     comm().scratch.sources[peer] = source.data + position_ * spec_.element_bytes;
   }
-  void* destination = spec_.RecvPart(0).data + (window_start_ + position_) * spec_.element_bytes;
-  reduce::ReduceArgs args;
-  args.scales = comm().scratch.scales.data();
-  args.avg_divisor = n;
-  reduce::Run(spec_.plan, &destination, 1, comm().scratch.sources.data(), n, block, args);
+  comm().scratch.destinations[0] =
+      spec_.RecvPart(0).data + (window_start_ + position_) * spec_.element_bytes;
+  Reduce(spec_.plan, &comm().scratch, 1, n, block, total * spec_.element_bytes);
   comm().stats.bytes_moved.fetch_add(block * spec_.element_bytes * (n - 1),
                                      std::memory_order_relaxed);
   position_ += block;
   return position_ == total ? EndRound() : StepResult::kMoved;
 }
 
-// Reduces a block of this rank's share of all inputs into all results.
+// Reduces a block of this rank's share of all inputs into the results.
 StepResult CollectiveOp::ReduceShareBlock() {
   const int n = comm().nranks(), rank = comm().rank();
   const schedule::Range share = schedule::ShareOf(spec_.count, spec_.element_bytes, n, rank);
@@ -136,24 +154,25 @@ StepResult CollectiveOp::ReduceShareBlock() {
   const uint64_t block =
       std::min(share.count - position_, schedule::BlockElements(spec_.element_bytes, n));
   const uint64_t bytes = block * spec_.element_bytes, skip = start * spec_.element_bytes;
+  int results = 0;
   for (int peer = 0; peer < n; ++peer) {
     const Part source = Source(peer);
-    unsigned char* const destination = peer == rank ? spec_.recv + skip : Result(peer, skip, bytes);
-    if (source.data == nullptr || destination == nullptr) return BadSource(peer);
+    if (source.data == nullptr) return BadSource(peer);
     comm().scratch.sources[peer] = source.data + skip;
-    comm().scratch.destinations[peer] = destination;
+    if (!HasResult(peer)) continue;
+    unsigned char* const destination = peer == rank ? spec_.recv + skip : Result(peer, skip, bytes);
+    if (destination == nullptr) return BadSource(peer);
+    comm().scratch.destinations[results++] = destination;
   }
-  reduce::ReduceArgs args;
-  args.scales = comm().scratch.scales.data();
-  args.avg_divisor = n;
-  reduce::Run(spec_.plan, comm().scratch.destinations.data(), n, comm().scratch.sources.data(), n,
-              block, args);
-  comm().stats.bytes_moved.fetch_add(2 * bytes * (n - 1), std::memory_order_relaxed);
+  Reduce(spec_.plan, &comm().scratch, results, n, block, spec_.count * spec_.element_bytes);
+  const int written = results - (HasResult(rank) ? 1 : 0);
+  comm().stats.bytes_moved.fetch_add(bytes * (n - 1 + written), std::memory_order_relaxed);
   position_ += block;
   return position_ == share.count ? EndRound() : StepResult::kMoved;
 }
 
-// Of the result of `peer` in a large all_reduce; NULL if it named memory outside its device.
+// Of the result of `peer` in a reduction that is shared out; NULL if it named memory outside its
+// device.
 unsigned char* CollectiveOp::Result(int peer, uint64_t skip_bytes, uint64_t size_bytes) const {
   const PeerArena* arena = comm().arena(peer);
   const uint64_t base = comm().scratch.heads[peer].recv_offset;

@@ -5,6 +5,7 @@
 
 #include "occl/base/datatypes.h"
 #include "occl/core/algorithms.h"
+#include "occl/schedule/choice.h"
 
 namespace occl {
 
@@ -48,7 +49,7 @@ void CollectiveOp::Ring() {
 // no other begins.
 void CollectiveOp::LeaveRound() {
   comm().block(comm().rank()).quit.store(1, std::memory_order_release);
-  if (large_all_reduce() && comm().nranks() > 1) {
+  if (shared_out() && HasResult(comm().rank()) && comm().nranks() > 1) {
     comm().quarantine.Take(comm().DevicePointer(spec_.recv), round_);
   }
   comm().bells.RingAll();
@@ -105,6 +106,13 @@ StepResult CollectiveOp::WaitForPlace() {
   agreed_more_ = false;
   phase_ = Phase::kAgree;
   return StepResult::kMoved;
+}
+
+bool CollectiveOp::shared_out() const {
+  if (path_ != DataPath::kDirect || spec_.uneven) return false;
+  return spec_.kind == OpKind::kAllReduce ||
+         (spec_.kind == OpKind::kReduce &&
+          schedule::SharesReduce(spec_.count * spec_.element_bytes));
 }
 
 DataPath CollectiveOp::ChoosePath() const {
@@ -196,7 +204,7 @@ void CollectiveOp::KeepFactor(int rank, const void* factor) {
 
 StepResult CollectiveOp::Agree() {
   for (; peer_ < comm().nranks(); ++peer_) {
-    if (peer_ == comm().rank() || !spec_.Exchanges(comm().rank(), peer_)) continue;
+    if (peer_ == comm().rank() || !Exchanges(peer_)) continue;
     const RoundEntry& entry = comm().segment().round(peer_, round_);
     if (entry.round.load(std::memory_order_acquire) != round_) return StepResult::kWaiting;
     const RoundHead head = CopyOut(entry.head);
@@ -227,7 +235,7 @@ StepResult CollectiveOp::EndRound() {
 StepResult CollectiveOp::AwaitReaders() {
   if (path_ == DataPath::kDirect) {
     for (; peer_ < comm().nranks(); ++peer_) {
-      if (peer_ == comm().rank() || !spec_.Reads(peer_, comm().rank())) continue;
+      if (peer_ == comm().rank() || !ReadBy(peer_)) continue;
       if (comm().block(peer_).done.load(std::memory_order_acquire) < round_) {
         return StepResult::kWaiting;
       }
@@ -250,10 +258,10 @@ bool CollectiveOp::WaitsFor(int rank) const {
     case Phase::kPlace:
       return block.done.load(std::memory_order_acquire) < round_ - kRoundPlaces;
     case Phase::kAgree:
-      return spec_.Exchanges(comm().rank(), rank) &&
+      return Exchanges(rank) &&
              comm().segment().round(rank, round_).round.load(std::memory_order_acquire) != round_;
     case Phase::kReaders:
-      return path_ == DataPath::kDirect && spec_.Reads(rank, comm().rank()) &&
+      return path_ == DataPath::kDirect && ReadBy(rank) &&
              block.done.load(std::memory_order_acquire) < round_;
   }
   return false;

@@ -6,8 +6,9 @@
 // more. Peers' `done` frees places of the rings, and ends an operation whose buffers peers read.
 //
 // In a large all_reduce (kDirect) each rank reduces its share of the elements and writes it into
-// all ranks' results: a share has one reader and writer, so the results may lie over the inputs. A
-// rank that fails meanwhile puts its result into quarantine (core/quarantine.h).
+// all ranks' results, in a large reduce into the root's: a share has one reader and writer, so the
+// results may lie over the inputs. All ranks exchange with all. A rank that fails meanwhile puts
+// its result into quarantine (core/quarantine.h).
 #ifndef OCCL_CORE_COLLECTIVE_OP_H_
 #define OCCL_CORE_COLLECTIVE_OP_H_
 
@@ -41,9 +42,12 @@ class CollectiveOp final : public CommOp {
   StepResult AwaitReaders();
   StepResult EndRound();
 
-  bool large_all_reduce() const {
-    return spec_.kind == OpKind::kAllReduce && path_ == DataPath::kDirect;
-  }
+  // Whether the reduction is shared out among the ranks; known once the path is.
+  bool shared_out() const;
+  bool Exchanges(int peer) const { return shared_out() || spec_.Exchanges(comm().rank(), peer); }
+  // Whether `peer` reads this rank's buffers.
+  bool ReadBy(int peer) const { return shared_out() || spec_.Reads(peer, comm().rank()); }
+  bool HasResult(int rank) const { return spec_.flow == Flow::kAllToAll || rank == spec_.root; }
   void LeaveRound();
   DataPath ChoosePath() const;
   void Post();

@@ -1,6 +1,6 @@
 // Result buffers that a peer may still write after their operation has failed.
 //
-// In a large all_reduce every rank writes its share into all ranks' results. When the operation
+// In a large all_reduce or reduce every rank writes its share into the results. When the operation
 // fails on one rank, others may be in the middle of a block, or stopped there. Such a buffer is
 // held in the runtime (orMemRetain), so that a block freed by its owner is not given to anybody
 // else, until every peer says that it writes no more. What a stopped peer never lets go stays held.

@@ -62,6 +62,11 @@ inline void Run(const Plan& plan, void* const* dsts, int n_dsts, const void* con
   plan.kernel(dsts, n_dsts, srcs, n_srcs, count_elems, args);
 }
 
+// As Run, for blocks of results that would only sweep the caches (see copy.h): a piece at a time is
+// reduced in the first-level cache and stored past the others. No dst may be a src.
+void RunStreamed(const Plan& plan, void* const* dsts, int n_dsts, const void* const* srcs,
+                 int n_srcs, size_t count_elems, const ReduceArgs& args = {});
+
 }  // namespace occl::reduce
 
 #endif  // OCCL_REDUCE_REDUCE_H_

@@ -56,4 +56,6 @@ Algorithm Choose(const Query& query) {
   return fits && query.bytes <= OneshotLimit(query) ? Algorithm::kOneshot : Algorithm::kDirect;
 }
 
+bool SharesReduce(uint64_t bytes) { return bytes >= 32 * 1024; }
+
 }  // namespace occl::schedule

@@ -29,6 +29,11 @@ struct Query {
 // kDirect only if `mapped`, kOneshot only if `bytes` fits a slot.
 Algorithm Choose(const Query& query);
 
+// Whether a reduce of direct data is shared out among the ranks, each of which reduces a part into
+// the root's result, rather than done by the root alone: from where the additional signals are
+// worth it. The same answer on all ranks.
+bool SharesReduce(uint64_t bytes);
+
 }  // namespace occl::schedule
 
 #endif  // OCCL_SCHEDULE_CHOICE_H_
