@@ -75,7 +75,7 @@ Status CheckBuffer(const Comm& comm, const char* what, const void* pointer, size
                  "uses",
                  OpName(spec.kind), what, pointer, size_bytes, comm.device(), comm.name());
   }
-  if (reinterpret_cast<uintptr_t>(pointer) % alignment != 0) {
+  if ((reinterpret_cast<uintptr_t>(pointer) & (alignment - 1)) != 0) {
     return Error(occlInvalidArgument, "%s: %s (%p) is not aligned to %zu bytes as %s needs",
                  OpName(spec.kind), what, pointer, alignment, DataTypeName(spec.datatype));
   }

@@ -35,14 +35,23 @@ void CollectiveOp::DoFinish(bool success) {
   comm().bells.RingAll();  // also for this rank's next collective
 }
 
-// Small operations tell sleepers when they have to wait or are done, which is at once: the fence
-// would wait until the stores have reached the other processors.
+// Sleepers are told when this rank has waited for a moment itself, sleeps or is done, which for all
+// but large operations is at once: the fence would wait until the stores have reached the other
+// processors. Where ranks share processors somebody sleeps most of the time.
 void CollectiveOp::Ring() {
-  if (path_ == DataPath::kDirect) {
-    comm().bells.RingAll();
-  } else {
-    ring_needed_ = true;
+  constexpr uint64_t kSoonDoneBytes = 128 * 1024;
+  polls_ = 0;
+  ring_needed_ = true;
+  if (path_ == DataPath::kDirect &&
+      (comm().crowded() || spec_.count * spec_.element_bytes > kSoonDoneBytes)) {
+    TellSleepers();
   }
+}
+
+void CollectiveOp::TellSleepers() {
+  if (!ring_needed_) return;
+  ring_needed_ = false;
+  comm().bells.RingAll();
 }
 
 // The operation has failed in the middle of a round. It is the last collective that has begun, and
@@ -56,10 +65,10 @@ void CollectiveOp::LeaveRound() {
 }
 
 StepResult CollectiveOp::Step() {
+  constexpr int kPollsBeforeRinging = 16;
   const StepResult result = RunPhases();
-  if (result == StepResult::kWaiting && ring_needed_) {
-    ring_needed_ = false;
-    comm().bells.RingAll();
+  if (result == StepResult::kWaiting && ring_needed_ && ++polls_ > kPollsBeforeRinging) {
+    TellSleepers();
   }
   return result;
 }

@@ -30,10 +30,12 @@ class CollectiveOp final : public CommOp {
   StepResult Step() override;
   StepResult RunPhases();
   void Ring();
+  void TellSleepers() override;
   void DoIssue() override { sequence_ = comm().NextCollective(); }
   void DoFinish(bool success) override;
   void Describe(occlOpRecord_t* record) const override;
   bool WaitsFor(int rank) const override;
+  bool PeersAtWork() const override { return phase_ == Phase::kReaders || window_start_ > 0; }
 
   // Phases; each returns kMoved to go on, kWaiting, or kDone.
   StepResult WaitForPlace();
@@ -71,6 +73,7 @@ class CollectiveOp final : public CommOp {
   Phase phase_ = Phase::kTurn;
   DataPath path_ = DataPath::kInline;
   bool ring_needed_ = false;  // words have been stored that sleepers have not been told of
+  int polls_ = 0;             // since then
   bool agreed_more_ = false;  // an exchanged peer has another round
   bool own_more_ = false;
   int peer_ = 0;               // cursor over ranks, in the running phase

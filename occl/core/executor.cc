@@ -16,7 +16,8 @@ constexpr int kInlineSpins = 500;
 // gives away whole time slices.
 constexpr int kCrowdedSpins = 10;
 constexpr int64_t kInlineSleep_ns = 60'000;
-// The caller moves data for at most this long: it is not to be held up by a large message.
+// The caller moves data, and waits for peers that move theirs, for at most this long: it is not to
+// be held up by a large message.
 constexpr int64_t kInlineMove_ns = 300'000;
 // A worker spins longer, then sleeps in slices between looks at deadline and peers.
 constexpr int kWorkerSpins = 2000;
@@ -27,23 +28,22 @@ bool DriveInline(Op* op) {
   StepResult result = op->Advance();
   if (result == StepResult::kDone) return true;
   const bool crowded = op->crowded();
-  int patience = crowded ? kCrowdedSpins : kInlineSpins;
+  const int patience_at_first = crowded ? kCrowdedSpins : kInlineSpins;
+  int patience = patience_at_first;
   int64_t move_end_ns = 0, sleep_end_ns = 0;  // found when the first block moves, the first sleep
   while (result != StepResult::kDone) {
-    if (result == StepResult::kMoved) {
-      const int64_t now_ns = NowNs();
-      if (move_end_ns == 0) move_end_ns = now_ns + kInlineMove_ns;
-      if (now_ns > move_end_ns) return false;
-    } else if (--patience >= 0) {
+    if (result == StepResult::kWaiting && --patience >= 0) {
       CpuPause();
-    } else if (crowded) {
-      const int64_t now_ns = NowNs();
-      if (sleep_end_ns == 0) sleep_end_ns = now_ns + kInlineSleep_ns;
-      if (now_ns >= sleep_end_ns) return false;
-      if (op->Sleep(sleep_end_ns - now_ns) == StepResult::kDone) return true;
-      patience = kCrowdedSpins;
     } else {
-      return false;
+      const int64_t now_ns = NowNs();
+      const bool at_work = result == StepResult::kMoved || op->PeersAtWork();
+      int64_t& end_ns = at_work ? move_end_ns : sleep_end_ns;
+      if (end_ns == 0) end_ns = now_ns + (at_work ? kInlineMove_ns : crowded ? kInlineSleep_ns : 0);
+      if (now_ns >= end_ns) return false;
+      if (result == StepResult::kWaiting) {
+        if (crowded && op->Sleep(end_ns - now_ns) == StepResult::kDone) return true;
+        patience = patience_at_first;
+      }
     }
     result = op->Advance();
   }

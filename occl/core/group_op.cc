@@ -22,6 +22,11 @@ StepResult GroupOp::Advance() {
   return moved ? StepResult::kMoved : StepResult::kWaiting;
 }
 
+bool GroupOp::PeersAtWork() const {
+  const auto at_work = [](const Ref<CommOp>& op) { return op->PeersAtWork(); };
+  return std::all_of(running_.begin(), running_.end(), at_work);
+}
+
 void GroupOp::CheckWait() {
   for (const Ref<CommOp>& op : running_) op->CheckWait();
 }
@@ -31,10 +36,15 @@ StepResult GroupOp::Sleep(int64_t max_ns) {
   constexpr int64_t kShort_ns = 200'000;
   const StepResult result = Advance();
   if (result != StepResult::kWaiting) return result;
+  const auto tell_sleepers = [this] {
+    for (const Ref<CommOp>& op : running_) op->TellSleepers();
+  };
+  tell_sleepers();
   const Ref<CommOp> first = running_[0];
   const CommOp::Announcement announcement = first->Announce();
   const StepResult again = Advance();
   if (again == StepResult::kWaiting) {
+    tell_sleepers();
     announcement.Sleep(one_comm_ ? max_ns : std::min(max_ns, kShort_ns));
   }
   return again;

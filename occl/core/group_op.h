@@ -17,6 +17,7 @@ class GroupOp final : public Op {
   void CheckWait() override;
   StepResult Sleep(int64_t max_ns) override;
   const char* name() const override { return OpName(OpKind::kGroup); }
+  bool PeersAtWork() const override;
   bool crowded() const override { return crowded_; }
   int64_t RemainingNs() const override;
   void Abandon(const Status& status) override;

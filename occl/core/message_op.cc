@@ -63,6 +63,13 @@ StepResult SendOp::Step() {
   return FinishOk();
 }
 
+bool SendOp::PeersAtWork() const {
+  const StageWords& words = comm().segment().stage_words(comm().rank(), spec_.peer);
+  const uint64_t first = StageWord(sequence_, 0);
+  const uint64_t taken = words.taken.load(std::memory_order_relaxed);
+  return sequence_ != 0 && taken >= first && taken - first <= UINT32_MAX;
+}
+
 // Once the receiver has asked for this message: at most two chunks ahead of it.
 StepResult SendOp::PutChunks() {
   ControlSegment& segment = comm().segment();
@@ -172,6 +179,13 @@ StepResult RecvOp::CopyBlock() {
   const int source = pending_.source;
   const uint64_t size = spec_.size_bytes();
   const uint64_t block = std::min(size - position_bytes_, kBlockBytes);
+  if (block < size && position_bytes_ == 0) {
+    // The sender need not sleep.
+    comm()
+        .segment()
+        .stage_words(source, comm().rank())
+        .taken.store(StageWord(pending_.sequence, 0), std::memory_order_relaxed);
+  }
   if (size > 0) {
     const unsigned char* data = nullptr;
     if (pending_.head.path == static_cast<uint8_t>(DataPath::kInline)) {

@@ -32,6 +32,7 @@ class SendOp final : public CommOp {
   void DoFinish(bool success) override;
   void Describe(occlOpRecord_t* record) const override;
   bool WaitsFor(int rank) const override { return rank == spec_.peer; }
+  bool PeersAtWork() const override;
   bool Post();
   StepResult PutChunks();  // staged
 
@@ -53,6 +54,7 @@ class RecvOp final : public CommOp {
   void DoFinish(bool success) override;
   void Describe(occlOpRecord_t* record) const override;
   bool WaitsFor(int rank) const override;
+  bool PeersAtWork() const override { return stage_claimed_; }
   Status Compare() const;
   StepResult CopyBlock();
   StepResult TakeChunks();  // staged

@@ -138,9 +138,13 @@ void CommOp::Announcement::Sleep(int64_t max_ns) const {
 CommOp::Announcement CommOp::Announce() const { return Announcement(comm_); }
 
 StepResult CommOp::Sleep(int64_t max_ns) {
+  TellSleepers();
   const Announcement announcement = Announce();
   const StepResult result = Advance();
-  if (result == StepResult::kWaiting) announcement.Sleep(max_ns);
+  if (result == StepResult::kWaiting) {
+    TellSleepers();
+    announcement.Sleep(max_ns);
+  }
   return result;
 }
 

@@ -34,6 +34,9 @@ class Op : public RefCounted {
   // Sleeps until something may have changed, at most max_ns; looks again before it sleeps. Returns
   // what that look gave.
   virtual StepResult Sleep(int64_t max_ns) = 0;
+  // While waiting: true if the ranks it waits for have begun their part, so that what is left is
+  // their moving of data.
+  virtual bool PeersAtWork() const = 0;
   // For messages and profiles; static storage.
   virtual const char* name() const = 0;
   // True if waiting must not burn processor time (more ranks than processors).
@@ -63,6 +66,9 @@ class CommOp : public Op {
   void Cancel(const Status& status);
   void SetInline(bool on_caller) final { inline_ = on_caller; }
   bool SameComm(const CommOp& other) const { return comm_.get() == other.comm_.get(); }
+
+  // Before this thread sleeps: rings for all words that have been stored.
+  virtual void TellSleepers() {}
 
   // The parts of Sleep, for a thread that has several operations to look at in between.
   class Announcement;

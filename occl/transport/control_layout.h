@@ -96,7 +96,8 @@ struct alignas(64) MessageEntry {
 static_assert(sizeof(MessageEntry) == 64);
 
 // The staging channel of an ordered pair, for messages that cannot be read from the sender's
-// buffer. One message at a time: the receiver asks for it by its sequence.
+// buffer. One message at a time: the receiver asks for it by its sequence. Of messages that are
+// read from the sender's buffer, `taken` only says which large one the receiver has begun.
 struct alignas(64) StageWords {
   alignas(64) std::atomic<uint64_t> sent;   // by the sender: StageWord of chunks put
   alignas(64) std::atomic<uint64_t> taken;  // by the receiver: StageWord of chunks taken
