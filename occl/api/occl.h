@@ -33,10 +33,15 @@
  * rounded once; the result is bitwise equal on all ranks, in every run, for every algorithm.
  *
  * ENVIRONMENT (read once per process)
- *   OCCL_DEBUG         VERSION, WARN (default), INFO, TRACE; OCCL_DEBUG_SUBSYS as NCCL's
- * (INIT,COLL,P2P, SHM,ENV,ALL; ^X excludes); OCCL_DEBUG_FILE (%h host, %p process) OCCL_ALGO forces
- * an algorithm where it fits: oneshot, direct, staged OCCL_TIMEOUT_MS    default of
- * occlConfig_t::timeout_ms
+ *   - OCCL_DEBUG: VERSION, WARN (default), INFO, TRACE, each with what comes before it. Lines go to
+ *     stderr.
+ *   - OCCL_DEBUG_SUBSYS: what INFO and TRACE show, of INIT, COLL, P2P, SHM, ENV, ALL, separated by
+ *     commas (default INIT,ENV); a leading ^ means all but these. COLL and P2P show each operation,
+ *     with TRACE its end too.
+ *   - OCCL_DEBUG_FILE: a file to append to instead; %h is the host's name, %p the process id.
+ *   - OCCL_ALGO: oneshot, direct or staged: taken wherever it fits, not by size. The same on all
+ *     ranks.
+ *   - OCCL_TIMEOUT_MS: default of occlConfig_t::timeout_ms.
  */
 #ifndef OCCL_API_OCCL_H_
 #define OCCL_API_OCCL_H_
@@ -314,7 +319,9 @@ occlResult_t occlBarrier(occlComm_t comm, orStream_t stream, const occlCallOptio
 #define OCCL_ANY_SOURCE (-1)
 #define OCCL_ANY_TAG (-1)
 /* Complete when the receiver has read the data. Sending to oneself needs the matching receive in
- * the same group, or on another stream. tag >= 0. */
+ * the same group, or on another stream. tag >= 0. At least 16 messages from one rank to another may
+ * be on their way unreceived; a send behind them waits for its place like one whose receive has not
+ * come, on its stream and under its deadline. */
 occlResult_t occlSend(const void* sendbuff, size_t count, occlDataType_t datatype, int peer,
                       int tag, occlComm_t comm, orStream_t stream,
                       const occlCallOptions_t* options);
@@ -348,11 +355,11 @@ occlResult_t occlCommDeregister(occlComm_t comm, void* handle);
 
 typedef struct occlStats {
   size_t structSize;         /* in: sizeof(occlStats_t) */
-  uint64_t operations;       /* completed by this rank */
+  uint64_t operations;       /* completed successfully by this rank */
   uint64_t bytesMoved;       /* read from peers or sent to them */
   uint64_t waitTime_ns;      /* asleep, waiting for peers (a wait begins with a short spin) */
   uint64_t inlineOperations; /* finished on the calling thread */
-  uint64_t oneshotOperations, directOperations, stagedOperations; /* by algorithm */
+  uint64_t oneshotOperations, directOperations, stagedOperations; /* collectives, by algorithm */
 } occlStats_t;
 occlResult_t occlCommGetStats(occlComm_t comm, occlStats_t* stats);
 

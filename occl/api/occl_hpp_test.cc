@@ -112,6 +112,51 @@ TEST(OcclHppTest, MessagesInAGroupTellTheirSource) {
   });
 }
 
+TEST(OcclHppTest, SplitMakesOneCommunicatorPerColor) {
+  Ranks(4, [](const occl::Communicator& comm) {
+    // Rank 3 stays out; among the others the keys turn the order round.
+    const bool out = comm.rank() == 3;
+    const occl::Communicator part =
+        comm.Split(out ? OCCL_SPLIT_NOCOLOR : 0, -comm.rank(), {.name = "part"});
+    EXPECT_EQ(static_cast<bool>(part), !out);
+    if (out) return;
+    EXPECT_EQ(part.size(), 3);
+    EXPECT_EQ(part.rank(), 2 - comm.rank());
+    const auto own = OnDevice(std::vector<int32_t>{10 * comm.rank()});
+    occl::DeviceBuffer<int32_t> all(3);
+    part.AllGather(own.span(), all.span());
+    EXPECT_EQ(OnHost(all.span()), (std::vector<int32_t>{20, 10, 0}));
+    part.Finalize();
+  });
+}
+
+TEST(OcclHppTest, ShrinkLeavesTheExcludedOut) {
+  std::vector<std::thread> threads;
+  const occlUniqueId id = occl::GetUniqueId();
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        ASSERT_EQ(orSetDevice(rank), orSuccess);
+        const occl::Communicator comm(3, id, rank, kConfig);
+        if (rank == 1) return;  // excluded, and gone
+        const int excluded[] = {1};
+        const occl::Communicator rest = comm.Shrink(excluded, OCCL_SHRINK_ABORT);
+        EXPECT_EQ(comm.AsyncError(), occlAborted);
+        EXPECT_EQ(rest.size(), 2);
+        EXPECT_EQ(rest.rank(), rank / 2);
+        const auto own = OnDevice(Floats{static_cast<float>(rank + 1)});
+        occl::DeviceBuffer<float> sum(1);
+        rest.AllReduce(own.span(), sum.span());
+        EXPECT_EQ(OnHost(sum.span()), Floats{4});
+        rest.Finalize();
+      } catch (const std::exception& e) {
+        ADD_FAILURE() << "rank " << rank << ": " << e.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST(OcclHppTest, SizesThatDoNotFitThrowBeforeAnythingIsSent) {
   Ranks(1, [](const occl::Communicator& comm) {
     occl::DeviceBuffer<float> three(3), two(2);

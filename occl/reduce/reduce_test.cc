@@ -8,11 +8,12 @@
 
 #include "gtest/gtest.h"
 #include "occl/base/datatypes.h"
-#include "occl/reduce/reduce_oracle.h"
+#include "occl/conformance/oracle.h"
 
 namespace occl::reduce {
 namespace {
 
+namespace oracle = occl_conformance::oracle;
 using oracle::Boolean;
 
 constexpr size_t kMaxCount = 1100;
@@ -28,40 +29,14 @@ std::vector<CpuPath> Paths() {
   return paths;
 }
 
-// Random bits, with small numbers and special values of the type mixed in.
-template <class T>
-void FillRandom(std::mt19937_64& rng, uint8_t* bytes, size_t count) {
-  for (size_t i = 0; i < count * sizeof(T); ++i) bytes[i] = static_cast<uint8_t>(rng());
-  for (size_t i = 0; i < count; ++i) {
-    uint8_t* p = bytes + i * sizeof(T);
-    if constexpr (std::is_floating_point_v<T>) {
-      const T special[] = {T(0),
-                           -T(0),
-                           std::numeric_limits<T>::infinity(),
-                           -std::numeric_limits<T>::infinity(),
-                           std::numeric_limits<T>::denorm_min(),
-                           -std::numeric_limits<T>::min() / 3,
-                           std::numeric_limits<T>::max(),
-                           std::numeric_limits<T>::quiet_NaN()};
-      T value = oracle::Load<T>(p);
-      const int pick = static_cast<int>(rng() % 32);
-      if (pick < 8) value = special[pick];
-      if (pick >= 12) value = static_cast<T>(static_cast<int64_t>(rng()) * 0x1p-62);
-      std::memcpy(p, &value, sizeof value);
-    } else if constexpr (oracle::kIsSmallFloat<T>) {
-      const float value = static_cast<float>(static_cast<int64_t>(rng()) * 0x1p-62);
-      const T nearest = T::Nearest(value);
-      if (rng() % 2 == 0) std::memcpy(p, &nearest, sizeof nearest);
-      if (rng() % 8 == 0) p[1] &= 0x80;  // denormals
-    } else if constexpr (std::is_same_v<T, Boolean>) {
-      if (rng() % 2 == 0) p[0] = static_cast<uint8_t>(rng() % 2);
-    }
-  }
+occlRedOp_t OpOf(RedKind kind) {
+  constexpr occlRedOp_t kOps[kNumRedKinds] = {occlSum, occlProd, occlMin,
+                                              occlMax, occlAvg,  occlBand,
+                                              occlBor, occlBxor, oracle::kPremulSum};
+  return kOps[static_cast<int>(kind)];
 }
-template <class T>
-void FillComplex(std::mt19937_64& rng, uint8_t* bytes, size_t count) {
-  FillRandom<typename T::value_type>(rng, bytes, 2 * count);
-}
+
+bool MakesSense(occlDataType_t t, RedKind kind) { return oracle::MakesSense(t, OpOf(kind)); }
 
 template <class T>
 class Case {
@@ -70,18 +45,15 @@ class Case {
       : datatype_(datatype), kind_(kind), n_srcs_(n_srcs), rng_(seed) {
     for (int s = 0; s < n_srcs; ++s) {
       inputs_.emplace_back(kMaxCount * sizeof(T));
-      if constexpr (oracle::kIsComplex<T>) {
-        FillComplex<T>(rng_, inputs_.back().data(), kMaxCount);
-      } else {
-        FillRandom<T>(rng_, inputs_.back().data(), kMaxCount);
-      }
+      oracle::FillRandom<T>(rng_, inputs_.back().data(), kMaxCount);
       for (int part = 0; part < 2; ++part) scales_.push_back(0.1 * (s + 1) - 0.7 * part);
     }
     args_ = {scales_.data(), static_cast<uint32_t>(n_srcs)};
+    const oracle::ReduceArgs args = {args_.scales, args_.avg_divisor};
     std::vector<const uint8_t*> srcs;
     for (const auto& input : inputs_) srcs.push_back(input.data());
     for (size_t i = 0; i < kMaxCount; ++i) {
-      expected_.push_back(oracle::Element<T>(kind, srcs, i, args_));
+      expected_.push_back(oracle::Element<T>(OpOf(kind), srcs, i, args));
     }
   }
 
@@ -102,6 +74,11 @@ class Case {
     if (dst_is_source < 0 || second_dst) dsts.push_back(Place(memory, kGuard + misalign, count));
     if (dst_is_source < 0 && second_dst) dsts.push_back(Place(memory, kGuard, count));
     Run(plan, dsts.data(), static_cast<int>(dsts.size()), srcs.data(), n_srcs_, count, args_);
+    for (void* dst : dsts) Compare(static_cast<const uint8_t*>(dst), path, count);
+    if (dst_is_source >= 0 || testing::Test::HasFatalFailure()) return;
+    for (void* dst : dsts) std::memset(dst, 0, count * sizeof(T));
+    RunStreamed(plan, dsts.data(), static_cast<int>(dsts.size()), srcs.data(), n_srcs_, count,
+                args_);
     for (void* dst : dsts) Compare(static_cast<const uint8_t*>(dst), path, count);
   }
 
@@ -137,31 +114,6 @@ class Case {
 constexpr size_t kCounts[] = {0,  1,  2,  3,  5,   7,   8,   15,  16,  17,  31,  32,   33,
                               63, 64, 65, 97, 127, 128, 129, 255, 257, 511, 513, 1031, 1100};
 constexpr int kSourceCounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 33, 64};
-
-bool MakesSense(occlDataType_t t, RedKind kind) {
-  const bool small = t == occlFloat8e4m3 || t == occlFloat8e5m2 || t == occlFloat8;
-  if (small || t == occlBytes) return false;
-  const bool is_complex = t == occlComplex64 || t == occlComplex128;
-  const bool is_float =
-      t == occlFloat16 || t == occlFloat32 || t == occlFloat64 || t == occlBfloat16;
-  switch (kind) {
-    case RedKind::kSum:
-    case RedKind::kProd:
-      return true;
-    case RedKind::kMin:
-    case RedKind::kMax:
-      return !is_complex;
-    case RedKind::kAvg:
-      return t != occlBool;
-    case RedKind::kBand:
-    case RedKind::kBor:
-    case RedKind::kBxor:
-      return !is_complex && !is_float;
-    case RedKind::kPremulSum:
-      return is_complex || is_float;
-  }
-  return false;
-}
 
 template <class T>
 void Sweep(occlDataType_t datatype) {

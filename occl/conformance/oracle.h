@@ -1,20 +1,30 @@
-// What the kernels must compute, one element at a time, written without any of their code: values
+// What reductions must give, one element at a time, written without any code of the library: values
 // are handled as numbers, roundings are done with frexp and nearbyint. For tests.
-#ifndef OCCL_REDUCE_REDUCE_ORACLE_H_
-#define OCCL_REDUCE_REDUCE_ORACLE_H_
+#ifndef OCCL_CONFORMANCE_ORACLE_H_
+#define OCCL_CONFORMANCE_ORACLE_H_
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <complex>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <random>
 #include <type_traits>
 #include <vector>
 
-#include "occl/reduce/reduce.h"
+#include "occl/api/occl.h"
 
-namespace occl::reduce::oracle {
+namespace occl_conformance::oracle {
+
+// Stands for a pre-multiplied sum among the reduce operations.
+inline constexpr occlRedOp_t kPremulSum = occlNumOps;
+
+struct ReduceArgs {
+  const double* scales = nullptr;  // pre-multiplied sum: each source's factor; (re, im) if complex
+  uint32_t avg_divisor = 1;
+};
 
 // A 16-bit float of 1 sign bit, kExponentBits and the rest mantissa.
 template <int kExponentBits>
@@ -99,19 +109,19 @@ T Product(T a, T b) {
 }
 
 template <class T>
-T Combine(RedKind kind, T a, T b) {
-  if (kind == RedKind::kProd) return Product(a, b);
+T Combine(occlRedOp_t op, T a, T b) {
+  if (op == occlProd) return Product(a, b);
   if constexpr (!kIsComplex<T>) {
     if (a != a || b != b) {
-      if (kind == RedKind::kMin || kind == RedKind::kMax) return a != a ? a : b;
+      if (op == occlMin || op == occlMax) return a != a ? a : b;
     }
-    if (kind == RedKind::kMin) return b < a ? b : a;
-    if (kind == RedKind::kMax) return b > a ? b : a;
+    if (op == occlMin) return b < a ? b : a;
+    if (op == occlMax) return b > a ? b : a;
   }
   if constexpr (std::is_integral_v<T>) {
-    if (kind == RedKind::kBand) return a & b;
-    if (kind == RedKind::kBor) return a | b;
-    if (kind == RedKind::kBxor) return a ^ b;
+    if (op == occlBand) return a & b;
+    if (op == occlBor) return a | b;
+    if (op == occlBxor) return a ^ b;
   }
   return Sum(a, b);
 }
@@ -141,36 +151,36 @@ T Quotient(T sum, uint32_t n) {
 }
 
 template <class T>
-T Accumulate(RedKind kind, const std::vector<T>& values, const ReduceArgs& args) {
-  const bool scaled = kind == RedKind::kPremulSum;
+T Accumulate(occlRedOp_t op, const std::vector<T>& values, const ReduceArgs& args) {
+  const bool scaled = op == kPremulSum;
   T acc{};
   for (size_t s = 0; s < values.size(); ++s) {
     T value = values[s];
     if (scaled) value = Product(value, Factor<T>(args, static_cast<int>(s)));
-    acc = s == 0 ? value : Combine(kind, acc, value);
+    acc = s == 0 ? value : Combine(op, acc, value);
   }
-  return kind == RedKind::kAvg ? Quotient(acc, args.avg_divisor) : acc;
+  return op == occlAvg ? Quotient(acc, args.avg_divisor) : acc;
 }
 
 // Element `index` of the result, as T's bytes.
 template <class T>
-T Element(RedKind kind, const std::vector<const uint8_t*>& srcs, size_t index,
+T Element(occlRedOp_t op, const std::vector<const uint8_t*>& srcs, size_t index,
           const ReduceArgs& args) {
   if constexpr (std::is_same_v<T, Boolean>) {
     int trues = 0;
     for (const uint8_t* src : srcs) trues += src[index] != 0;
     const int all = static_cast<int>(srcs.size());
-    if (kind == RedKind::kBxor) return {static_cast<uint8_t>(trues % 2)};
-    const bool every = kind == RedKind::kProd || kind == RedKind::kMin || kind == RedKind::kBand;
+    if (op == occlBxor) return {static_cast<uint8_t>(trues % 2)};
+    const bool every = op == occlProd || op == occlMin || op == occlBand;
     return {static_cast<uint8_t>(every ? trues == all : trues > 0)};
   } else if constexpr (kIsSmallFloat<T>) {
     std::vector<float> values;
     for (const uint8_t* src : srcs) values.push_back(Load<T>(src + index * sizeof(T)).Value());
-    return T::Nearest(Accumulate(kind, values, args));
+    return T::Nearest(Accumulate(op, values, args));
   } else {
     std::vector<T> values;
     for (const uint8_t* src : srcs) values.push_back(Load<T>(src + index * sizeof(T)));
-    return Accumulate(kind, values, args);
+    return Accumulate(op, values, args);
   }
 }
 
@@ -188,6 +198,68 @@ bool Same(T a, T b) {
   }
 }
 
-}  // namespace occl::reduce::oracle
+// Random bits, with small numbers and special values of the type mixed in.
+template <class T>
+void FillRandom(std::mt19937_64& rng, uint8_t* bytes, size_t count) {
+  if constexpr (kIsComplex<T>) {
+    FillRandom<typename T::value_type>(rng, bytes, 2 * count);
+    return;
+  }
+  for (size_t i = 0; i < count * sizeof(T); ++i) bytes[i] = static_cast<uint8_t>(rng());
+  for (size_t i = 0; i < count; ++i) {
+    uint8_t* p = bytes + i * sizeof(T);
+    if constexpr (std::is_floating_point_v<T>) {
+      const T special[] = {T(0),
+                           -T(0),
+                           std::numeric_limits<T>::infinity(),
+                           -std::numeric_limits<T>::infinity(),
+                           std::numeric_limits<T>::denorm_min(),
+                           -std::numeric_limits<T>::min() / 3,
+                           std::numeric_limits<T>::max(),
+                           std::numeric_limits<T>::quiet_NaN()};
+      T value = Load<T>(p);
+      const int pick = static_cast<int>(rng() % 32);
+      if (pick < 8) value = special[pick];
+      if (pick >= 12) value = static_cast<T>(static_cast<int64_t>(rng()) * 0x1p-62);
+      std::memcpy(p, &value, sizeof value);
+    } else if constexpr (kIsSmallFloat<T>) {
+      const float value = static_cast<float>(static_cast<int64_t>(rng()) * 0x1p-62);
+      const T nearest = T::Nearest(value);
+      if (rng() % 2 == 0) std::memcpy(p, &nearest, sizeof nearest);
+      if (rng() % 8 == 0) p[1] &= 0x80;  // denormals
+    } else if constexpr (std::is_same_v<T, Boolean>) {
+      if (rng() % 2 == 0) p[0] = static_cast<uint8_t>(rng() % 2);
+    }
+  }
+}
 
-#endif  // OCCL_REDUCE_REDUCE_ORACLE_H_
+// The pairs that the contract of occlRedOp_t names.
+inline bool MakesSense(occlDataType_t t, occlRedOp_t op) {
+  const bool small = t == occlFloat8e4m3 || t == occlFloat8e5m2 || t == occlFloat8;
+  if (small || t == occlBytes) return false;
+  const bool is_complex = t == occlComplex64 || t == occlComplex128;
+  const bool is_float =
+      t == occlFloat16 || t == occlFloat32 || t == occlFloat64 || t == occlBfloat16;
+  switch (op) {
+    case occlSum:
+    case occlProd:
+      return true;
+    case occlMin:
+    case occlMax:
+      return !is_complex;
+    case occlAvg:
+      return t != occlBool;
+    case occlBand:
+    case occlBor:
+    case occlBxor:
+      return !is_complex && !is_float;
+    case kPremulSum:
+      return is_complex || is_float;
+    default:
+      return false;
+  }
+}
+
+}  // namespace occl_conformance::oracle
+
+#endif  // OCCL_CONFORMANCE_ORACLE_H_
