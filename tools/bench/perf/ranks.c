@@ -13,20 +13,38 @@
 #include <time.h>
 #include <unistd.h>
 
+static void Pause(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
 double Seconds(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+/* Yielding takes longer than a small operation: who is in the middle of it starts late. Spin where
+ * each rank has a processor. */
+static int SpinsBeforeYielding(const Rank* rank) {
+  static long processors = 0;
+  if (processors == 0) processors = sysconf(_SC_NPROCESSORS_ONLN);
+  return rank->ranks <= processors ? 20000 : 50;
+}
+
 void Barrier(Rank* rank) {
   const uint64_t mine = ++rank->barriers;
+  const int spins_at_first = SpinsBeforeYielding(rank);
   atomic_store_explicit(&rank->shared->rank[rank->rank].arrived, mine, memory_order_release);
   double deadline = 0;
   for (int peer = 0; peer < rank->ranks; ++peer) {
     int spins = 0;
     while (atomic_load_explicit(&rank->shared->rank[peer].arrived, memory_order_acquire) < mine) {
-      if (++spins <= 50) continue;
+      if (++spins <= spins_at_first) {
+        Pause();
+        continue;
+      }
       sched_yield();
       if (spins % 1024 != 0) continue;
       if (deadline == 0) deadline = Seconds() + rank->timeout_s;
