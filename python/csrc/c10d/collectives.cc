@@ -10,6 +10,60 @@ namespace torch_openreg {
 
 using c10d::OpType;
 
+namespace {
+
+// Each checks the tensors of one operation and returns what issues it to a Target: for the form of
+// one operation and for those of several. `reduction()` gives OCCL's operation for the tensors that
+// the call has seen.
+template <typename Reduction>
+auto prepare_all_reduce(Call& call, const at::Tensor& tensor, const c10d::ReduceOp& reduce_op,
+                        Reduction&& reduction) {
+  void* const data = call.in_place(tensor);
+  call.wire = call.reduced(reduce_op);
+  const std::size_t count = call.units(tensor);
+  const occlRedOp_t op = reduction();
+  return [data, count, op, type = call.wire.type](const auto& to) {
+    return occlAllReduce(data, data, count, type, op, to.comm, to.stream, to.options);
+  };
+}
+
+auto prepare_all_gather(Call& call, const at::Tensor& output, const at::Tensor& input) {
+  void* const received = call.output(output);
+  const void* const sent = call.input(input);
+  call.check_size(static_cast<std::size_t>(output.numel()),
+                  static_cast<std::size_t>(input.numel() * call.group.size),
+                  "output elements (input elements times ranks)");
+  call.wire = call.moved();
+  const std::size_t count = call.units(input);
+  return [sent, received, count, type = call.wire.type](const auto& to) {
+    return occlAllGather(sent, received, count, type, to.comm, to.stream, to.options);
+  };
+}
+
+template <typename Reduction>
+auto prepare_reduce_scatter(Call& call, const at::Tensor& output, const at::Tensor& input,
+                            const c10d::ReduceOp& reduce_op, Reduction&& reduction) {
+  void* const received = call.output(output);
+  const void* const sent = call.input(input);
+  call.check_size(static_cast<std::size_t>(input.numel()),
+                  static_cast<std::size_t>(output.numel() * call.group.size),
+                  "input elements (output elements times ranks)");
+  call.wire = call.reduced(reduce_op);
+  const std::size_t count = call.units(output);
+  const occlRedOp_t op = reduction();
+  return [sent, received, count, op, type = call.wire.type](const auto& to) {
+    return occlReduceScatter(sent, received, count, type, op, to.comm, to.stream, to.options);
+  };
+}
+
+void check_pairs(const Call& call, c10::ArrayRef<at::Tensor> outputs,
+                 c10::ArrayRef<at::Tensor> inputs) {
+  TORCH_CHECK_VALUE(!inputs.empty(), call.prefix(), "expected a non-empty list of tensors");
+  call.check_size(outputs.size(), inputs.size(), "outputs (as many as inputs)");
+}
+
+}  // namespace
+
 ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::allreduce(Tensors& tensors,
                                                       const c10d::AllreduceOptions& opts) {
   if (tensors.size() != 1) [[unlikely]] {
@@ -18,13 +72,8 @@ ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::allreduce(Tensors& tensors,
   const auto group = identity();
   Call call(OpType::ALLREDUCE, "all_reduce", *group, opts.asyncOp, opts.timeout);
   call.show(tensors, tensors);
-  void* const data = call.in_place(tensors[0]);
-  call.wire = call.reduced(opts.reduceOp);
-  const std::size_t count = call.units(tensors[0]);
-  const occlRedOp_t op = reduction(call, opts.reduceOp);
-  return run(call, [data, count, op, type = call.wire.type](const Target& to) {
-    return occlAllReduce(data, data, count, type, op, to.comm, to.stream, to.options);
-  });
+  return run(call, prepare_all_reduce(call, tensors[0], opts.reduceOp,
+                                      [&] { return reduction(call, opts.reduceOp); }));
 }
 
 ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::all_reduce_many(Tensors& tensors,
@@ -37,13 +86,8 @@ ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::all_reduce_many(Tensors& tensors,
   std::vector<Issue> issues;
   for (const at::Tensor& tensor : tensors) {
     call.next_dtype();
-    void* const data = call.in_place(tensor);
-    call.wire = call.reduced(opts.reduceOp);
-    const std::size_t count = call.units(tensor);
-    const occlRedOp_t op = reduction(call, opts.reduceOp);
-    issues.emplace_back([data, count, op, type = call.wire.type](const Target& to) {
-      return occlAllReduce(data, data, count, type, op, to.comm, to.stream, to.options);
-    });
+    issues.emplace_back(prepare_all_reduce(call, tensor, opts.reduceOp,
+                                           [&] { return reduction(call, opts.reduceOp); }));
   }
   return run_many(call, std::move(issues));
 }
@@ -117,16 +161,7 @@ ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::_allgather_base(at::Tensor& output, 
   const auto group = identity();
   Call call(OpType::_ALLGATHER_BASE, "_all_gather_base", *group, opts.asyncOp, opts.timeout);
   call.show(input, output);
-  void* const received = call.output(output);
-  const void* const sent = call.input(input);
-  call.check_size(static_cast<std::size_t>(output.numel()),
-                  static_cast<std::size_t>(input.numel() * size_),
-                  "output elements (input elements times ranks)");
-  call.wire = call.moved();
-  const std::size_t count = call.units(input);
-  return run(call, [sent, received, count, type = call.wire.type](const Target& to) {
-    return occlAllGather(sent, received, count, type, to.comm, to.stream, to.options);
-  });
+  return run(call, prepare_all_gather(call, output, input));
 }
 
 ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::allgather_into_tensor_coalesced(
@@ -134,22 +169,12 @@ ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::allgather_into_tensor_coalesced(
   const auto group = identity();
   Call call(OpType::COALESCED, "all_gather_into_tensor_coalesced", *group, opts.asyncOp,
             opts.timeout);
-  TORCH_CHECK_VALUE(!inputs.empty(), call.prefix(), "expected a non-empty list of tensors");
-  call.check_size(outputs.size(), inputs.size(), "outputs (as many as inputs)");
+  check_pairs(call, outputs, inputs);
   call.show(inputs, outputs);
   std::vector<Issue> issues;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     call.next_dtype();
-    void* const received = call.output(outputs[i]);
-    const void* const sent = call.input(inputs[i]);
-    call.check_size(static_cast<std::size_t>(outputs[i].numel()),
-                    static_cast<std::size_t>(inputs[i].numel() * size_),
-                    "output elements (input elements times ranks)");
-    call.wire = call.moved();
-    const std::size_t count = call.units(inputs[i]);
-    issues.emplace_back([sent, received, count, type = call.wire.type](const Target& to) {
-      return occlAllGather(sent, received, count, type, to.comm, to.stream, to.options);
-    });
+    issues.emplace_back(prepare_all_gather(call, outputs[i], inputs[i]));
   }
   return run_many(call, std::move(issues));
 }
@@ -160,17 +185,8 @@ ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::_reduce_scatter_base(
   Call call(OpType::_REDUCE_SCATTER_BASE, "_reduce_scatter_base", *group, opts.asyncOp,
             opts.timeout);
   call.show(input, output);
-  void* const received = call.output(output);
-  const void* const sent = call.input(input);
-  call.check_size(static_cast<std::size_t>(input.numel()),
-                  static_cast<std::size_t>(output.numel() * size_),
-                  "input elements (output elements times ranks)");
-  call.wire = call.reduced(opts.reduceOp);
-  const std::size_t count = call.units(output);
-  const occlRedOp_t op = reduction(call, opts.reduceOp);
-  return run(call, [sent, received, count, op, type = call.wire.type](const Target& to) {
-    return occlReduceScatter(sent, received, count, type, op, to.comm, to.stream, to.options);
-  });
+  return run(call, prepare_reduce_scatter(call, output, input, opts.reduceOp,
+                                          [&] { return reduction(call, opts.reduceOp); }));
 }
 
 ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::reduce_scatter_tensor_coalesced(
@@ -178,23 +194,13 @@ ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::reduce_scatter_tensor_coalesced(
   const auto group = identity();
   Call call(OpType::REDUCE_SCATTER_TENSOR_COALESCED, "reduce_scatter_tensor_coalesced", *group,
             opts.asyncOp, opts.timeout);
-  TORCH_CHECK_VALUE(!inputs.empty(), call.prefix(), "expected a non-empty list of tensors");
-  call.check_size(outputs.size(), inputs.size(), "outputs (as many as inputs)");
+  check_pairs(call, outputs, inputs);
   call.show(inputs, outputs);
   std::vector<Issue> issues;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     call.next_dtype();
-    void* const received = call.output(outputs[i]);
-    const void* const sent = call.input(inputs[i]);
-    call.check_size(static_cast<std::size_t>(inputs[i].numel()),
-                    static_cast<std::size_t>(outputs[i].numel() * size_),
-                    "input elements (output elements times ranks)");
-    call.wire = call.reduced(opts.reduceOp);
-    const std::size_t count = call.units(outputs[i]);
-    const occlRedOp_t op = reduction(call, opts.reduceOp);
-    issues.emplace_back([sent, received, count, op, type = call.wire.type](const Target& to) {
-      return occlReduceScatter(sent, received, count, type, op, to.comm, to.stream, to.options);
-    });
+    issues.emplace_back(prepare_reduce_scatter(call, outputs[i], inputs[i], opts.reduceOp,
+                                               [&] { return reduction(call, opts.reduceOp); }));
   }
   return run_many(call, std::move(issues));
 }

@@ -44,6 +44,22 @@ void to_units(std::vector<std::size_t>* counts, const WireType& wire) {
   }
 }
 
+// Checks the tensors of one all-gather and returns what issues it to a Target.
+auto prepare_all_gather(Call& call, const std::vector<at::Tensor>& outputs,
+                        const at::Tensor& input) {
+  Parts parts = outputs_of(call, outputs);
+  const void* const sent = call.input(input);
+  call.check_size(static_cast<std::size_t>(input.numel()),
+                  parts.counts[static_cast<std::size_t>(call.group.rank)],
+                  "input elements (as many as this rank's output has)");
+  call.wire = call.moved();
+  to_units(&parts.counts, call.wire);
+  return [sent, parts = std::move(parts), type = call.wire.type](const auto& to) {
+    return occlAllGatherv(sent, parts.data(), parts.counts.data(), type, to.comm, to.stream,
+                          to.options);
+  };
+}
+
 }  // namespace
 
 ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::allgather(TensorLists& outputs, Tensors& inputs,
@@ -54,17 +70,7 @@ ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::allgather(TensorLists& outputs, Tens
   call.check_size(outputs.size(), 1, "list of outputs");
   call.check_size(outputs[0].size(), static_cast<std::size_t>(size_), "outputs (one per rank)");
   call.show(inputs, outputs[0]);
-  Parts parts = outputs_of(call, outputs[0]);
-  const void* const sent = call.input(inputs[0]);
-  call.check_size(static_cast<std::size_t>(inputs[0].numel()),
-                  parts.counts[static_cast<std::size_t>(rank_)],
-                  "input elements (as many as this rank's output has)");
-  call.wire = call.moved();
-  to_units(&parts.counts, call.wire);
-  return run(call, [sent, parts = std::move(parts), type = call.wire.type](const Target& to) {
-    return occlAllGatherv(sent, parts.data(), parts.counts.data(), type, to.comm, to.stream,
-                          to.options);
-  });
+  return run(call, prepare_all_gather(call, outputs[0], inputs[0]));
 }
 
 ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::allgather_coalesced(
@@ -85,17 +91,7 @@ ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::allgather_coalesced(
     for (const auto& list : outputs) {
       received.push_back(list[i]);
     }
-    Parts parts = outputs_of(call, received);
-    const void* const sent = call.input(inputs[i]);
-    call.check_size(static_cast<std::size_t>(inputs[i].numel()),
-                    parts.counts[static_cast<std::size_t>(rank_)],
-                    "input elements (as many as this rank's output has)");
-    call.wire = call.moved();
-    to_units(&parts.counts, call.wire);
-    issues.emplace_back([sent, parts = std::move(parts), type = call.wire.type](const Target& to) {
-      return occlAllGatherv(sent, parts.data(), parts.counts.data(), type, to.comm, to.stream,
-                            to.options);
-    });
+    issues.emplace_back(prepare_all_gather(call, received, inputs[i]));
   }
   return run_many(call, std::move(issues));
 }
