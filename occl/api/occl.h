@@ -152,12 +152,15 @@ typedef struct occlUniqueId {
 
 /* A store of keys that all ranks share, given by the caller (torch's c10d::Store, MPI, a file). It
  * is used only inside the call it is passed to. Values are at most 4096 bytes. `get` waits for the
- * key for at most timeout_ms (occlTimeout). The functions are called on the calling thread only. */
+ * key for at most timeout_ms (occlTimeout). `add` adds to the number under the key (0 at first), in
+ * one step for all ranks, and gives the sum; it may be NULL where occlConfig_t::early is not used.
+ * The functions are called on the calling thread only. */
 typedef struct occlStore {
   void* context;
   occlResult_t (*set)(void* context, const char* key, const void* value, size_t size);
   occlResult_t (*get)(void* context, const char* key, void* value, size_t capacity, size_t* size,
                       int64_t timeout_ms);
+  occlResult_t (*add)(void* context, const char* key, int64_t delta, int64_t* sum);
 } occlStore_t;
 
 typedef struct occlConfig {
@@ -167,8 +170,10 @@ typedef struct occlConfig {
   int64_t initTimeout_ms; /* of init, split and shrink; default: 5 minutes */
   const char* name;       /* shown in errors and logs, copied; NULL: "occl<n>" */
   int device;             /* default: the current device */
+  int early;              /* 1: init in a store does not wait for the other ranks */
 } occlConfig_t;
-#define OCCL_CONFIG_INITIALIZER {sizeof(occlConfig_t), OCCL_VERSION, INT64_MIN, INT64_MIN, NULL, -1}
+#define OCCL_CONFIG_INITIALIZER \
+  {sizeof(occlConfig_t), OCCL_VERSION, INT64_MIN, INT64_MIN, NULL, -1, 0}
 
 /* A process that calls occlGetUniqueId serves the rendezvous of this id until nranks have come or
  * it ends; the id is then spread by the caller. Same host only: other hosts use a store. */
@@ -179,9 +184,17 @@ occlResult_t occlGetUniqueId(occlUniqueId* uniqueId);
  * (other nranks, version or rank twice). */
 occlResult_t occlCommInitRank(occlComm_t* comm, int nranks, occlUniqueId uniqueId, int rank,
                               const occlConfig_t* config);
-/* As above, meeting in a store. Keys are prefixed by the caller's store, or by config->name. */
+/* As above, meeting in a store. Keys are prefixed by the caller's store, or by config->name. With
+ * config->early it returns without waiting: sends and receives need their two ranks only, and the
+ * first collective, split or shrink of a rank blocks until all ranks have joined, as
+ * occlCommAwaitRanks does with initTimeout_ms. All ranks give the same `early`. */
 occlResult_t occlCommInitRankStore(occlComm_t* comm, int nranks, int rank, const occlStore_t* store,
                                    const occlConfig_t* config);
+/* Blocks until all ranks of a communicator that was made `early` have joined, at most timeout_ms
+ * (< 0: for ever); returns at once for any other. store: that of init, which then also tells of
+ * ranks that cannot come; NULL: the timeout does. Errors: occlTimeout (names the ranks that did not
+ * come; the communicator is still good), and those of init. */
+occlResult_t occlCommAwaitRanks(occlComm_t comm, const occlStore_t* store, int64_t timeout_ms);
 #define OCCL_SPLIT_NOCOLOR (-1)
 /* Collective over comm; needs no store. Ranks of one color (>= 0) form a new communicator, ordered
  * by (key, rank). OCCL_SPLIT_NOCOLOR: takes part and gets NULL. Blocks. */
@@ -209,7 +222,7 @@ occlResult_t occlCommGetAsyncError(occlComm_t comm, occlResult_t* asyncError);
 occlResult_t occlCommCount(occlComm_t comm, int* count);
 occlResult_t occlCommDevice(occlComm_t comm, int* device);
 occlResult_t occlCommUserRank(occlComm_t comm, int* rank);
-/* Process id of a rank, as it told at init. */
+/* Process id of a rank, as it told at init; 0 if it has not joined yet. */
 occlResult_t occlCommGetRankPid(occlComm_t comm, int rank, int64_t* pid);
 /* 1 in dead[r] for each rank whose process has ended. */
 occlResult_t occlCommGetDeadRanks(occlComm_t comm, int* dead /* [nranks] */);

@@ -29,13 +29,15 @@ struct HostId {
 };
 HostId OwnHostId();
 
-// What rank 0 publishes.
+// What the rank that brings the others together publishes: rank 0, or the one that came first.
 struct LeaderInfo {
   uint64_t magic;
   uint32_t version;
   int32_t nranks;
+  int32_t rank;
   int64_t pid;
   HostId host;
+  ProcessorSet processors;  // of this rank alone
   char socket_name[kSocketNameBytes];
   Secret secret;
 };
@@ -47,6 +49,7 @@ struct RankCard {
   int32_t rank;
   uint32_t has_pidfd;  // filled in by rank 0
   int64_t pid;
+  uint64_t pid_namespace;  // 0: unknown
   ProcessToken process;
   ProcessorSet processors;
   orIpcDeviceHandle_t device;

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -100,6 +101,16 @@ UniqueFd PidFdOfSocketPeer(int socket) {
 }
 
 UniqueFd PidFdOfSelf() { return OpenPidFd(getpid()); }
+
+UniqueFd PidFdOf(pid_t pid, uint64_t pid_namespace) {
+  const uint64_t own = OwnPidNamespace();
+  return own != 0 && own == pid_namespace ? OpenPidFd(pid) : UniqueFd();
+}
+
+uint64_t OwnPidNamespace() {
+  struct stat info;
+  return stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
+}
 
 void CheckEnded(const std::vector<UniqueFd>& pidfds, std::vector<bool>* ended) {
   std::vector<pollfd> polls(pidfds.size());

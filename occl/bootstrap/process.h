@@ -40,6 +40,10 @@ bool SameSecret(const Secret& a, const Secret& b);
 // invalid if the kernel has no such thing.
 UniqueFd PidFdOfSocketPeer(int socket);
 UniqueFd PidFdOfSelf();
+// Of a process that is known to live; invalid if it runs in another pid namespace, where its number
+// says nothing here.
+UniqueFd PidFdOf(pid_t pid, uint64_t pid_namespace);
+uint64_t OwnPidNamespace();
 // fds[i] < 0 is skipped. ended[i] is set to true where process i has ended, and never reset.
 void CheckEnded(const std::vector<UniqueFd>& pidfds, std::vector<bool>* ended);
 

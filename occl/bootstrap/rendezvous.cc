@@ -15,53 +15,25 @@ constexpr int64_t kConnectRetry_ns = 5'000'000;
 // names the missing ranks, comes first.
 constexpr int64_t kGrace_ms = 2000;
 
-Status LeaderGone(const RendezvousOptions& options, const LeaderInfo& info) {
-  return Error(occlRemoteError, "init of %s: rank 0 (pid %lld) ended before init was complete",
-               options.name, static_cast<long long>(info.pid));
-}
-
 Status CheckLeader(const RendezvousOptions& options, const LeaderInfo& info) {
   if (info.magic != kBootstrapMagic) {
-    return Error(occlMismatch, "init of %s: what rank 0 has published is not OCCL's", options.name);
+    return Error(occlMismatch, "init of %s: what the leading rank has published is not OCCL's",
+                 options.name);
   }
   if (info.version != OCCL_VERSION) {
-    return Error(occlMismatch, "init of %s: rank 0 has OCCL %u, rank %d has OCCL %d", options.name,
-                 info.version, options.rank, OCCL_VERSION);
+    return Error(occlMismatch, "init of %s: rank %d has OCCL %u, rank %d has OCCL %d", options.name,
+                 info.rank, info.version, options.rank, OCCL_VERSION);
   }
   const HostId own = OwnHostId();
   if (!info.host.SameAs(own)) {
     return Error(
         occlNotSupported,
-        "init of %s: rank 0 runs on host %s, rank %d on host %s (or in a network namespace "
+        "init of %s: rank %d runs on host %s, rank %d on host %s (or in a network namespace "
         "of its own): ranks on several hosts are not supported",
-        options.name, PrintableText(info.host.name, sizeof(info.host.name)).c_str(), options.rank,
-        own.name);
+        options.name, info.rank, PrintableText(info.host.name, sizeof(info.host.name)).c_str(),
+        options.rank, own.name);
   }
   return Status();
-}
-
-// Connects to rank 0. A refused connection says that what was found is left from an earlier
-// communicator, or that rank 0 runs elsewhere.
-Status ConnectToLeader(Meeting* meeting, const RendezvousOptions& options, LeaderInfo* info,
-                       UniqueFd* socket) {
-  while (true) {
-    OCCL_RETURN_IF_ERROR(meeting->Find(info, options.deadline));
-    const std::string name = PrintableText(info->socket_name, sizeof(info->socket_name));
-    Status connected = Connect(name, socket);
-    if (connected.ok()) return CheckLeader(options, *info);
-    if (connected.code() != occlRemoteError) return connected;
-    Status same = CheckLeader(options, *info);
-    if (same.code() == occlNotSupported) {
-      meeting->ReportFailure(*info, same);
-      return same;
-    }
-    if (options.deadline.Passed()) {
-      return Error(occlTimeout, "init of %s: rank %d could not reach rank 0 (pid %lld) in time",
-                   options.name, options.rank, static_cast<long long>(info->pid));
-    }
-    const timespec pause = {0, kConnectRetry_ns};
-    nanosleep(&pause, nullptr);
-  }
 }
 
 Status ReceiveNotice(const UniqueFd& socket, const RendezvousOptions& options,
@@ -116,12 +88,40 @@ Status ReceiveSegment(const UniqueFd& socket, const RendezvousOptions& options,
 
 }  // namespace
 
+Status LeaderGone(const RendezvousOptions& options, const LeaderInfo& info) {
+  return Error(occlRemoteError, "init of %s: rank %d (pid %lld) ended before init was complete",
+               options.name, info.rank, static_cast<long long>(info.pid));
+}
+
+Status ConnectToLeader(Meeting* meeting, const RendezvousOptions& options, LeaderInfo* info,
+                       UniqueFd* socket) {
+  while (true) {
+    OCCL_RETURN_IF_ERROR(meeting->Find(info, options.deadline));
+    const std::string name = PrintableText(info->socket_name, sizeof(info->socket_name));
+    Status connected = Connect(name, socket);
+    if (connected.ok()) return CheckLeader(options, *info);
+    if (connected.code() != occlRemoteError) return connected;
+    Status same = CheckLeader(options, *info);
+    if (same.code() == occlNotSupported) {
+      meeting->ReportFailure(*info, same);
+      return same;
+    }
+    if (options.deadline.Passed()) {
+      return Error(occlTimeout, "init of %s: rank %d could not reach rank %d (pid %lld) in time",
+                   options.name, options.rank, info->rank, static_cast<long long>(info->pid));
+    }
+    const timespec pause = {0, kConnectRetry_ns};
+    nanosleep(&pause, nullptr);
+  }
+}
+
 RankCard OwnCard(const RendezvousOptions& options) {
   RankCard card = {};
   card.version = OCCL_VERSION;
   card.nranks = options.nranks;
   card.rank = options.rank;
   card.pid = getpid();
+  card.pid_namespace = OwnPidNamespace();
   card.process = OwnProcessToken();
   card.processors = OwnProcessors();
   card.device = options.device;

@@ -29,6 +29,8 @@ class Meeting {
   virtual void ReportFailure(const LeaderInfo& info, const Status& status) = 0;
   // Called by the leader now and then: why a rank cannot come.
   virtual Status CheckFailure(const LeaderInfo& info) = 0;
+  // True for exactly one of the ranks that ask. Only for ranks that join without waiting.
+  virtual Status ComesFirst(bool* first) = 0;
 };
 
 struct Gathering {
@@ -53,6 +55,11 @@ Status Rendezvous(Meeting* meeting, const RendezvousOptions& options, Gathering*
 
 // Shared by both sides.
 RankCard OwnCard(const RendezvousOptions& options);
+// Connects to the rank that brings the others together. A refused connection says that what was
+// found is left from an earlier communicator, or that this rank runs elsewhere.
+Status ConnectToLeader(Meeting* meeting, const RendezvousOptions& options, LeaderInfo* info,
+                       UniqueFd* socket);
+Status LeaderGone(const RendezvousOptions& options, const LeaderInfo& info);
 Status LeadRendezvous(Meeting* meeting, const RendezvousOptions& options, Gathering* gathering);
 Status JoinRendezvous(Meeting* meeting, const RendezvousOptions& options, Gathering* gathering);
 

@@ -67,8 +67,10 @@ Status Leader::LeadUntilGo(Gathering* gathering) {
   info_.magic = kBootstrapMagic;
   info_.version = OCCL_VERSION;
   info_.nranks = options_.nranks;
+  info_.rank = options_.rank;
   info_.pid = getpid();
   info_.host = OwnHostId();
+  info_.processors = OwnProcessors();
   meeting_->ChooseAddress(&info_);
   OCCL_RETURN_IF_ERROR(
       Listen(PrintableText(info_.socket_name, sizeof(info_.socket_name)), &listener_));

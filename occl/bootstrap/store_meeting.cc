@@ -28,7 +28,9 @@ Status StoreMeeting::Find(LeaderInfo* info, const Deadline& deadline) {
   const occlResult_t result =
       store_.get(store_.context, key.c_str(), info, sizeof(*info), &size, timeout_ms);
   if (result == occlTimeout) {
-    return Error(occlTimeout, "rank 0 did not come in time: it has not set the key %s",
+    return Error(occlTimeout,
+                 "rank 0 (or the one that came first) did not come in time: it has not set the "
+                 "key %s",
                  key.c_str());
   }
   if (result != occlSuccess) {
@@ -53,6 +55,18 @@ void StoreMeeting::ReportFailure(const LeaderInfo& info, const Status& status) {
   const Notice notice = MakeNotice(status);
   // The caller returns the failure itself; that rank 0 hears of it too is a kindness.
   static_cast<void>(store_.set(store_.context, FailureKey(info).c_str(), &notice, sizeof(notice)));
+}
+
+Status StoreMeeting::ComesFirst(bool* first) {
+  const std::string key = prefix_ + "come";
+  int64_t number = 0;
+  const occlResult_t result = store_.add(store_.context, key.c_str(), 1, &number);
+  if (result != occlSuccess) {
+    return Error(result, "the store could not count in the key %s: %s", key.c_str(),
+                 occlGetErrorString(result));
+  }
+  *first = number == 1;
+  return Status();
 }
 
 Status StoreMeeting::CheckFailure(const LeaderInfo& info) {

@@ -19,6 +19,7 @@ class StoreMeeting final : public Meeting {
   Status Find(LeaderInfo* info, const Deadline& deadline) override;
   void ReportFailure(const LeaderInfo& info, const Status& status) override;
   Status CheckFailure(const LeaderInfo& info) override;
+  Status ComesFirst(bool* first) override;
 
  private:
   std::string FailureKey(const LeaderInfo& info) const;

@@ -190,7 +190,7 @@ UniqueIdStore::~UniqueIdStore() {
       SendMessage(socket_, &request, sizeof(request), {}, Deadline::After(kAnswerTimeout_ms)).ok());
 }
 
-occlStore_t UniqueIdStore::AsStore() { return {this, &Set, &Get}; }
+occlStore_t UniqueIdStore::AsStore() { return {this, &Set, &Get, nullptr}; }
 
 occlResult_t UniqueIdStore::Set(void* context, const char* key, const void* value, size_t size) {
   auto* store = static_cast<UniqueIdStore*>(context);

@@ -33,6 +33,8 @@ occlResult_t IssueCollective(const char* function, occlComm_t comm, orStream_t s
   return Run([&]() -> Status {
     Status status = CheckCall(function, comm, options);
     if (!status.ok()) return NoteInGroup(status);
+    status = AwaitAllRanks(*FromHandle(comm));
+    if (!status.ok()) return NoteInGroup(status);
     CollectiveSpec spec;
     status = make(*FromHandle(comm), &spec);
     if (!status.ok()) return NoteInGroup(status);

@@ -135,13 +135,28 @@ occlResult_t occlCommInitRankStore(occlComm_t* comm, int nranks, int rank, const
     OCCL_CHECK_NOT_NULL("occlCommInitRankStore", store->get);
     CommSettings settings;
     OCCL_RETURN_IF_ERROR(FirstSettings("occlCommInitRankStore", nranks, rank, config, &settings));
-    std::string prefix = "occl/";
-    if (config != nullptr && config->name != nullptr) prefix += settings.name + "/";
-    occl::StoreMeeting meeting(*store, prefix);
+    if (config != nullptr && config->name != nullptr) settings.key_prefix += settings.name + "/";
+    occl::StoreMeeting meeting(*store, settings.key_prefix);
     Ref<Comm> created;
-    OCCL_RETURN_IF_ERROR(Comm::Create(settings, &meeting, &created));
+    if (config != nullptr && config->early != 0) {
+      OCCL_CHECK_NOT_NULL("occlCommInitRankStore", store->add);
+      OCCL_RETURN_IF_ERROR(Comm::Join(settings, &meeting, &created));
+    } else {
+      OCCL_RETURN_IF_ERROR(Comm::Create(settings, &meeting, &created));
+    }
     *comm = ToHandle(std::move(created));
     return Status();
+  });
+}
+
+occlResult_t occlCommAwaitRanks(occlComm_t comm, const occlStore_t* store, int64_t timeout_ms) {
+  return Run([&]() -> Status {
+    OCCL_CHECK_NOT_NULL("occlCommAwaitRanks", comm);
+    Comm& object = *FromHandle(comm);
+    const occl::Deadline deadline = occl::Deadline::After(timeout_ms);
+    if (store == nullptr) return occl::AwaitRanks(object, nullptr, deadline);
+    occl::StoreMeeting meeting(*store, object.settings().key_prefix);
+    return occl::AwaitRanks(object, &meeting, deadline);
   });
 }
 
@@ -157,6 +172,7 @@ occlResult_t occlCommSplit(occlComm_t comm, int color, int key, occlComm_t* newc
                    color);
     }
     Comm& parent = *FromHandle(comm);
+    OCCL_RETURN_IF_ERROR(occl::AwaitAllRanks(parent));
     CommSettings settings = parent.settings();
     settings.timeout_ms = parent.timeout_ms();
     settings.name += "/split";
@@ -180,6 +196,7 @@ occlResult_t occlCommShrink(occlComm_t comm, const int* excludeRanks, int exclud
     Comm& parent = *FromHandle(comm);
     std::vector<bool> excluded;
     OCCL_RETURN_IF_ERROR(ReadExcluded(parent, excludeRanks, excludeCount, &excluded));
+    OCCL_RETURN_IF_ERROR(occl::AwaitAllRanks(parent));
     if ((flags & OCCL_SHRINK_ABORT) != 0) {
       static_cast<void>(
           parent.Fail(Error(occlAborted, "communicator %s was shrunk by rank %s", parent.name(),

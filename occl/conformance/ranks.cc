@@ -13,7 +13,7 @@
 
 namespace occl_conformance {
 
-occlStore_t MemoryStore::AsStore() { return {this, &Set, &Get}; }
+occlStore_t MemoryStore::AsStore() { return {this, &Set, &Get, &Add}; }
 
 occlResult_t MemoryStore::Set(void* context, const char* key, const void* value, size_t size) {
   auto* store = static_cast<MemoryStore*>(context);
@@ -37,6 +37,13 @@ occlResult_t MemoryStore::Get(void* context, const char* key, void* value, size_
   return occlSuccess;
 }
 
+occlResult_t MemoryStore::Add(void* context, const char* key, int64_t delta, int64_t* sum) {
+  auto* store = static_cast<MemoryStore*>(context);
+  std::lock_guard<std::mutex> lock(store->mutex_);
+  *sum = store->numbers_[key] += delta;
+  return occlSuccess;
+}
+
 void RunThreads(int nranks, const std::function<void(const Rank&)>& body,
                 const RankOptions& options) {
   MemoryStore memory;
@@ -53,6 +60,7 @@ void RunThreads(int nranks, const std::function<void(const Rank&)>& body,
       config.timeout_ms = options.timeout_ms;
       config.initTimeout_ms = 60'000;
       config.name = "test";
+      config.early = options.early ? 1 : 0;
       ASSERT_EQ(occlCommInitRankStore(&rank.comm, nranks, r, &store, &config), occlSuccess)
           << occlGetLastError(nullptr);
       body(rank);

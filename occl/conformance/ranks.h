@@ -27,10 +27,12 @@ class MemoryStore {
   static occlResult_t Set(void* context, const char* key, const void* value, size_t size);
   static occlResult_t Get(void* context, const char* key, void* value, size_t capacity,
                           size_t* size, int64_t timeout_ms);
+  static occlResult_t Add(void* context, const char* key, int64_t delta, int64_t* sum);
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;
+  std::map<std::string, int64_t> numbers_;
 };
 
 struct Rank {
@@ -43,6 +45,7 @@ struct Rank {
 struct RankOptions {
   int64_t timeout_ms = 20'000;
   bool own_devices = true;  // rank r uses device r % count, else all use device 0
+  bool early = false;       // init does not wait for the other ranks
 };
 
 // Runs body in nranks threads, each with a communicator and a stream of its own, which are

@@ -16,6 +16,9 @@ bool IsCrowded(const Gathering& gathering) {
   return gathering.cards.size() > static_cast<size_t>(together.Count());
 }
 
+// The same question where the others have not come yet: what the first rank may use counts.
+bool IsCrowded(int nranks, const LeaderInfo& leader) { return nranks > leader.processors.Count(); }
+
 // Maps the peers' devices. One that cannot be mapped is no failure: the data then goes through the
 // control segment, on all ranks.
 bool OpenArenas(const CommSettings& settings, const Gathering& gathering, const Deadline& deadline,
@@ -52,7 +55,8 @@ Status Comm::Create(const CommSettings& settings, Meeting* meeting, Ref<Comm>* c
   };
   Gathering gathering;
   OCCL_RETURN_IF_ERROR(Rendezvous(meeting, options, &gathering));
-  Ref<Comm> created = Ref<Comm>::Adopt(new Comm(settings, &gathering, std::move(arenas)));
+  Ref<Comm> created =
+      Ref<Comm>::Adopt(new Comm(settings, &gathering, std::move(arenas), IsCrowded(gathering)));
   OCCL_RETURN_IF_ERROR(created->FindDevice());
   OCCL_LOG(kInfo, kLogInit, "%s: rank %d of %d on device %d is ready, data path %s%s",
            created->name(), created->rank(), created->nranks(), created->device(),
@@ -62,19 +66,54 @@ Status Comm::Create(const CommSettings& settings, Meeting* meeting, Ref<Comm>* c
   return Status();
 }
 
+Status Comm::Join(const CommSettings& settings, Meeting* meeting, Ref<Comm>* comm) {
+  RendezvousOptions options;
+  options.nranks = settings.nranks;
+  options.rank = settings.rank;
+  options.deadline = Deadline::After(settings.init_timeout_ms);
+  options.name = settings.name.c_str();
+  OCCL_RETURN_IF_ERROR(
+      FromRuntime(orIpcGetDeviceHandle(&options.device, settings.device), "orIpcGetDeviceHandle"));
+  bool first = false;
+  OCCL_RETURN_IF_ERROR(meeting->ComesFirst(&first));
+  UniqueFd file;
+  Gathering gathering;
+  LeaderInfo leader;
+  std::shared_ptr<Keeper> keeper;
+  if (first) {
+    OCCL_RETURN_IF_ERROR(ControlSegment::Create(settings.nranks, &file));
+    OCCL_RETURN_IF_ERROR(ControlSegment::Map(file, settings.nranks, &gathering.segment));
+    OCCL_RETURN_IF_ERROR(Keeper::Start(meeting, options, std::move(file), &leader, &keeper));
+  } else {
+    OCCL_RETURN_IF_ERROR(FetchSegment(meeting, options, &leader, &file));
+    OCCL_RETURN_IF_ERROR(ControlSegment::Map(file, settings.nranks, &gathering.segment));
+  }
+  gathering.cards.resize(settings.nranks);
+  gathering.pidfds.resize(settings.nranks);
+  Ref<Comm> created =
+      Ref<Comm>::Adopt(new Comm(settings, &gathering, {}, IsCrowded(settings.nranks, leader)));
+  OCCL_RETURN_IF_ERROR(created->FindDevice());
+  OCCL_RETURN_IF_ERROR(created->presence.Join(OwnCard(options), leader, std::move(keeper),
+                                              &created->bells, &created->peers));
+  OCCL_LOG(kInfo, kLogInit, "%s: rank %d of %d on device %d has joined%s", created->name(),
+           created->rank(), created->nranks(), created->device(), first ? ", the first" : "");
+  *comm = std::move(created);
+  return Status();
+}
+
 Comm::Comm(const CommSettings& settings, Gathering* gathering,
-           std::vector<std::shared_ptr<PeerArena>> arenas)
+           std::vector<std::shared_ptr<PeerArena>> arenas, bool crowded)
     : scratch(settings.nranks),
       bells(gathering->segment.get(), settings.rank),
       history(gathering->segment.get(), settings.rank),
       peers(gathering),
+      presence(gathering->segment.get(), settings.rank, settings.name, std::move(arenas),
+               gathering->direct),
       quarantine(gathering->segment.get(), settings.rank, &bells, &peers),
       matcher(gathering->segment.get(), settings.rank),
       settings_(settings),
       segment_(gathering->segment),
-      arenas_(std::move(arenas)),
-      direct_(gathering->direct),
-      crowded_(IsCrowded(*gathering)),
+      crowded_(crowded),
       timeout_ms_(settings.timeout_ms) {
   block(rank()).state.store(static_cast<uint32_t>(RankState::kAlive), std::memory_order_release);
 }

@@ -17,6 +17,7 @@
 #include "occl/core/match.h"
 #include "occl/core/op.h"
 #include "occl/core/peers.h"
+#include "occl/core/presence.h"
 #include "occl/core/quarantine.h"
 #include "occl/core/registrations.h"
 #include "occl/transport/control_segment.h"
@@ -29,6 +30,7 @@ struct CommSettings {
   int rank;
   int device;
   std::string name;
+  std::string key_prefix = "occl/";  // in the store where ranks meet
   int64_t timeout_ms;
   int64_t init_timeout_ms;
 };
@@ -53,6 +55,8 @@ class Comm final : public RefCounted {
  public:
   // Blocks until all ranks have joined.
   static Status Create(const CommSettings& settings, Meeting* meeting, Ref<Comm>* comm);
+  // Waits for no rank but the one that came first, which is about to be there.
+  static Status Join(const CommSettings& settings, Meeting* meeting, Ref<Comm>* comm);
   ~Comm() override;
 
   // ---- constant after construction
@@ -61,12 +65,12 @@ class Comm final : public RefCounted {
   int device() const { return settings_.device; }
   const CommSettings& settings() const { return settings_; }
   const char* name() const { return settings_.name.c_str(); }
-  bool direct() const { return direct_; }
+  bool direct() const { return presence.direct(); }
   bool crowded() const { return crowded_; }
   orStream_t default_stream() const { return default_stream_; }
   ControlSegment& segment() const { return *segment_; }
   RankBlock& block(int rank) const { return segment_->rank(rank); }
-  const PeerArena* arena(int rank) const { return arenas_[rank].get(); }
+  const PeerArena* arena(int rank) const { return presence.arena(rank); }
 
   // The kernel address of [device_pointer, + size_bytes) and its offset in this rank's arena; false
   // if that is not all device memory of this communicator's device.
@@ -114,6 +118,7 @@ class Comm final : public RefCounted {
   Bells bells;
   History history;
   Peers peers;
+  Presence presence;
   Quarantine quarantine;
   MessageMatcher matcher;
   Factors factors;
@@ -129,15 +134,14 @@ class Comm final : public RefCounted {
   CommStats stats;
 
  private:
+  // No arenas: none of the ranks has joined yet.
   Comm(const CommSettings& settings, Gathering* gathering,
-       std::vector<std::shared_ptr<PeerArena>> arenas);
+       std::vector<std::shared_ptr<PeerArena>> arenas, bool crowded);
   Status FindDevice();
   Status ReadPeersError(uint32_t word);
 
   const CommSettings settings_;
   std::shared_ptr<ControlSegment> segment_;
-  std::vector<std::shared_ptr<PeerArena>> arenas_;
-  bool direct_;
   bool crowded_;
   orStream_t default_stream_ = nullptr;
   struct {

@@ -102,6 +102,9 @@ class InvitationMeeting final : public Meeting {
     return CheckRank(exchange_, members_[0]);
   }
   void ReportFailure(const LeaderInfo&, const Status&) override {}
+  Status ComesFirst(bool*) override {
+    return Error(occlInternalError, "the ranks of a %s join together", exchange_.what);
+  }
   Status CheckFailure(const LeaderInfo&) override {
     exchange_.parent.peers.Refresh();
     for (int member : members_) {

@@ -43,7 +43,9 @@ bool SendOp::Post() {
   if (spec_.size_bytes() <= kInlineBytes) {
     path_ = DataPath::kInline;
     if (spec_.count > 0) std::memcpy(inline_data, spec_.data, spec_.size_bytes());
-  } else if (UsesDirectPath(comm().direct())) {
+  } else if (comm().presence.ReadingOf(spec_.peer) == Reading::kUnknown) {
+    return false;  // the receiver has not joined, or not looked for this rank yet
+  } else if (UsesDirectPath(comm().presence.ReadingOf(spec_.peer) == Reading::kDirect)) {
     path_ = DataPath::kDirect;
     head.offset = comm().OffsetOf(spec_.data);
   } else {
@@ -56,6 +58,7 @@ bool SendOp::Post() {
 }
 
 StepResult SendOp::Step() {
+  comm().presence.Reach(spec_.peer);  // so that the peer's end is noticed
   if (sequence_ == 0 && !Post()) return StepResult::kWaiting;
   if (path_ == DataPath::kSlot && PutChunks() == StepResult::kMoved) return StepResult::kMoved;
   const auto& read = comm().segment().message_read(comm().rank(), spec_.peer, sequence_);
@@ -105,17 +108,18 @@ void RecvOp::Describe(occlOpRecord_t* record) const {
   DescribeMessage(spec_, number_, spec_.peer, record);
 }
 
-// A receive from any source needs whoever may still send: it fails when a rank has died (that one
-// may have been the sender) and when every rank has left.
+// A receive from any source needs whoever may still send: it fails when a rank has died without
+// leaving (that one may have been the sender), and when every rank has left.
 bool RecvOp::WaitsFor(int rank) const {
   if (pending_.matched) return false;
   if (spec_.peer != OCCL_ANY_SOURCE) return rank == spec_.peer;
-  if (comm().peers.Ended(rank)) return true;
+  const auto left = [&](int r) {
+    return comm().block(r).state.load(std::memory_order_acquire) ==
+           static_cast<uint32_t>(RankState::kDestroyed);
+  };
+  if (!left(rank) && comm().peers.Ended(rank)) return true;
   for (int r = 0; r < comm().nranks(); ++r) {
-    if (r != comm().rank() && comm().block(r).state.load(std::memory_order_acquire) !=
-                                  static_cast<uint32_t>(RankState::kDestroyed)) {
-      return false;
-    }
+    if (r != comm().rank() && !left(r)) return false;
   }
   return true;
 }
@@ -138,8 +142,20 @@ Status RecvOp::Compare() const {
   return Status();
 }
 
+// Who sends has joined before.
+void RecvOp::ReachSenders() {
+  const bool any = spec_.peer == OCCL_ANY_SOURCE;
+  for (int r = any ? 0 : spec_.peer; r < (any ? comm().nranks() : spec_.peer + 1); ++r) {
+    comm().presence.Reach(r);
+  }
+}
+
 StepResult RecvOp::Step() {
-  if (!comm().matcher.Match(&pending_)) return StepResult::kWaiting;
+  if (!comm().matcher.Match(&pending_)) {
+    ReachSenders();
+    return StepResult::kWaiting;
+  }
+  if (!comm().presence.Reach(pending_.source)) return StepResult::kWaiting;
   if (!compared_) {
     const Status same = Compare();
     if (!same.ok()) return FailComm(same);

@@ -55,6 +55,7 @@ class RecvOp final : public CommOp {
   void Describe(occlOpRecord_t* record) const override;
   bool WaitsFor(int rank) const override;
   bool PeersAtWork() const override { return stage_claimed_; }
+  void ReachSenders();
   Status Compare() const;
   StepResult CopyBlock();
   StepResult TakeChunks();  // staged

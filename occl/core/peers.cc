@@ -7,6 +7,17 @@ Peers::Peers(Gathering* gathering)
   for (const RankCard& card : gathering->cards) pids_.push_back(card.pid);
 }
 
+int64_t Peers::pid(int rank) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return pids_[rank];
+}
+
+void Peers::Meet(int rank, int64_t pid, UniqueFd pidfd) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  pids_[rank] = pid;
+  pidfds_[rank] = std::move(pidfd);
+}
+
 void Peers::Refresh() {
   std::lock_guard<std::mutex> lock(mutex_);
   CheckEnded(pidfds_, &ended_);
@@ -18,7 +29,9 @@ bool Peers::Ended(int rank) const {
 }
 
 std::string Peers::Name(int rank) const {
-  return std::to_string(rank) + " (pid " + std::to_string(pids_[rank]) + ")";
+  const int64_t number = pid(rank);
+  return std::to_string(rank) +
+         (number != 0 ? " (pid " + std::to_string(number) + ")" : " (which has not joined)");
 }
 
 }  // namespace occl

@@ -15,21 +15,22 @@ class Peers {
  public:
   explicit Peers(Gathering* gathering);
 
-  int64_t pid(int rank) const { return pids_[rank]; }
+  // 0: it has not joined yet.
+  int64_t pid(int rank) const;
+  // The process of a rank that has just joined. Once a rank.
+  void Meet(int rank, int64_t pid, UniqueFd pidfd);
   // Asks the kernel once for all ranks. Thread-safe; one system call.
   void Refresh();
   // As of the last Refresh.
   bool Ended(int rank) const;
-  // "2 (pid 4711)"
+  // "2 (pid 4711)", "2 (which has not joined)"
   std::string Name(int rank) const;
 
  private:
-  // Constant after construction.
+  mutable std::mutex mutex_;  // guards the rest
   std::vector<int64_t> pids_;
   std::vector<UniqueFd> pidfds_;
-
-  mutable std::mutex mutex_;
-  std::vector<bool> ended_;  // guarded by mutex_
+  std::vector<bool> ended_;
 };
 
 }  // namespace occl

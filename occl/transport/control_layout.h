@@ -101,7 +101,10 @@ static_assert(sizeof(MessageEntry) == 64);
 struct alignas(64) StageWords {
   alignas(64) std::atomic<uint64_t> sent;   // by the sender: StageWord of chunks put
   alignas(64) std::atomic<uint64_t> taken;  // by the receiver: StageWord of chunks taken
+  std::atomic<uint32_t> reading;            // by the receiver: Reading, once it knows
 };
+// How the receiver gets at the sender's buffers.
+enum class Reading : uint32_t { kUnknown = 0, kDirect = 1, kStaged = 2 };
 constexpr uint64_t StageWord(uint64_t sequence, uint64_t chunks) {
   return (sequence << 32) + chunks;
 }
@@ -140,7 +143,10 @@ struct alignas(4096) RankBlock {
   RoundEntry rounds[kRoundPlaces];
   ErrorSlot error;
   Mailbox mailboxes[3];                        // two for splits in turn, one for shrinks
-  alignas(64) unsigned char card[kCardBytes];  // RankCard, written by rank 0 before the others map
+  alignas(64) unsigned char card[kCardBytes];  // RankCard, written by rank 0 before the others map;
+                                               // by the rank itself where ranks do not wait
+  std::atomic<uint32_t> joined;                // 1: the card counts (ranks that do not wait)
+  std::atomic<uint32_t> reading_all;           // Reading of all ranks together (the same)
   std::atomic<uint64_t> history_next;          // records ever written
   HistoryPlace history[kHistoryPlaces];
 };

@@ -76,28 +76,51 @@ c10::intrusive_ptr<Communicator> Communicator::join(const c10::intrusive_ptr<c10
                                                     const GroupIdentity& group,
                                                     const Settings& settings) {
   const GilReleaseIfHeld no_gil;
-  StoreAdapter adapter(store, group.rank);
+  auto meeting = std::make_unique<StoreAdapter>(store, group.rank);
   occlConfig_t config = OCCL_CONFIG_INITIALIZER;
   config.timeout_ms = settings.timeout.count();
   config.initTimeout_ms = settings.timeout.count();
   config.name = group.name.c_str();
   config.device = settings.device;
+  config.early = 1;
   occlComm_t comm = nullptr;
   const occlResult_t result =
-      occlCommInitRankStore(&comm, group.size, group.rank, adapter.interface(), &config);
+      occlCommInitRankStore(&comm, group.size, group.rank, meeting->interface(), &config);
   if (result != occlSuccess) {
     const std::string detail = last_error_text(result, nullptr);
-    adapter.rethrow();
+    meeting->rethrow_if(result);
     throw_failure(result, failure_message(group, "init", 0, result, detail));
   }
-  return c10::make_intrusive<Communicator>(comm, settings, adapter.generation());
+  return c10::make_intrusive<Communicator>(comm, settings, std::move(meeting));
 }
 
-Communicator::Communicator(occlComm_t comm, const Settings& settings, std::string generation)
+Communicator::Communicator(occlComm_t comm, const Settings& settings,
+                           std::unique_ptr<StoreAdapter> meeting)
     : settings_(settings),
-      generation_(std::move(generation)),
+      generation_(meeting != nullptr ? meeting->generation() : "child"),
+      meeting_(std::move(meeting)),
       stream_(take_stream(settings.device, settings.high_priority)),
       comm_(comm) {}
+
+void Communicator::await_ranks_slow(const GroupIdentity& group) {
+  const GilReleaseIfHeld no_gil;
+  const auto deadline = std::chrono::steady_clock::now() + settings_.timeout;
+  occlResult_t result = occlInProgress;
+  while (result != occlSuccess) {
+    const bool last = std::chrono::steady_clock::now() >= deadline;
+    // abort() must get through, so not under mutex_; nothing destroys it meanwhile, because
+    // ProcessGroupOCCL does so under the lock under which it issues.
+    occlComm_t const comm = handle();
+    result = occlCommAwaitRanks(comm, meeting_->interface(), last ? 0 : kSignalInterval.count());
+    if (result != occlSuccess && (result != occlTimeout || last)) {
+      const std::string detail = last_error_text(result, nullptr);
+      meeting_->rethrow_if(result);
+      throw_failure(result, failure_message(group, "init", 0, result, detail));
+    }
+    check_signals();
+  }
+  meeting_.reset();
+}
 
 Communicator::~Communicator() {
   destroy();

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -16,6 +17,7 @@
 
 #include "occl/api/occl.h"
 #include "python/csrc/c10d/errors.h"
+#include "python/csrc/c10d/store_adapter.h"
 #include "python/csrc/runtime/stream.h"
 
 namespace torch_openreg {
@@ -37,21 +39,30 @@ class Communicator final : public c10::intrusive_ptr_target {
     bool high_priority = false;
   };
 
-  // Blocks until all ranks of the group have called it, at most settings.timeout, without the
-  // interpreter lock. Throws DistBackendError (it names the ranks that did not come), or what the
-  // store threw.
+  // Waits for no other rank: send and receive need their two ranks only. Without the interpreter
+  // lock. Throws DistBackendError, or what the store threw.
   static c10::intrusive_ptr<Communicator> join(const c10::intrusive_ptr<c10d::Store>& store,
                                                const GroupIdentity& group,
                                                const Settings& settings);
-  // Takes over `comm`. `generation` tells it from others that met in the same store.
-  Communicator(occlComm_t comm, const Settings& settings, std::string generation);
+  // Takes over `comm`, whose ranks meet in `meeting` (nullptr: they have met).
+  Communicator(occlComm_t comm, const Settings& settings, std::unique_ptr<StoreAdapter> meeting);
   // Destroys without waiting for anybody.
   ~Communicator() override;
 
   // nullptr once destroyed. Thread-safe.
   occlComm_t handle() const;
   c10::DeviceIndex device() const { return settings_.device; }
+  // Tells it from others that met in the same store.
   const std::string& generation() const { return generation_; }
+
+  // Blocks until all ranks of the group have joined, at most settings.timeout, without the
+  // interpreter lock; Ctrl-C ends it. Throws DistBackendError (it names the ranks that did not
+  // come), or what the store threw. Returns at once from the second call on.
+  void await_ranks(const GroupIdentity& group) {
+    if (meeting_ != nullptr) [[unlikely]] {
+      await_ranks_slow(group);
+    }
+  }
 
   // Where asynchronous collectives run.
   const OpenregStream& stream() const { return stream_; }
@@ -86,10 +97,12 @@ class Communicator final : public c10::intrusive_ptr_target {
     occlRedOp_t operation;
   };
 
+  void await_ranks_slow(const GroupIdentity& group);
   PointToPointSlot& free_slot();
 
   const Settings settings_;
   const std::string generation_;
+  std::unique_ptr<StoreAdapter> meeting_;  // nullptr once all ranks have joined
   const OpenregStream stream_;
   std::vector<PointToPointSlot> slots_;
   std::vector<PremulSum> premul_sums_;

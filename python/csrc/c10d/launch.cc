@@ -34,7 +34,7 @@ ProcessGroupOCCL::Launch ProcessGroupOCCL::begin(Call& call, c10::ArrayRef<Point
   }
   Launch launch;
   launch.order = std::unique_lock<std::mutex>(issue_mutex_);
-  launch.communicator = communicator(call.device());
+  launch.communicator = communicator(call.device(), keys.empty() ? Needs::kAll : Needs::kPeer);
   launch.group = identity();
   const OpenregStream current = current_stream(call.device());
   if (!keys.empty()) {

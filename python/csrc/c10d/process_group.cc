@@ -84,7 +84,16 @@ void ProcessGroupOCCL::setGroupUid(const std::string& pg_uid) {
   identity_.reset();
 }
 
-c10::intrusive_ptr<Communicator> ProcessGroupOCCL::communicator(c10::DeviceIndex device) {
+c10::intrusive_ptr<Communicator> ProcessGroupOCCL::communicator(c10::DeviceIndex device,
+                                                                Needs needs) {
+  auto found = joined_communicator(device);
+  if (needs == Needs::kAll) {
+    found->await_ranks(*identity());
+  }
+  return found;
+}
+
+c10::intrusive_ptr<Communicator> ProcessGroupOCCL::joined_communicator(c10::DeviceIndex device) {
   {
     const std::lock_guard<std::mutex> lock(state_mutex_);
     TORCH_CHECK(!shut_down_, "OCCL: group '", pg_uid_, "' has been destroyed");
@@ -122,7 +131,7 @@ occlRedOp_t ProcessGroupOCCL::reduction(const Call& call, const c10d::ReduceOp& 
     return reduce_operation(op, call.name);
   }
   const std::lock_guard<std::mutex> order(issue_mutex_);
-  return communicator(call.device())->premul_sum(op, call.dtype());
+  return communicator(call.device(), Needs::kPeer)->premul_sum(op, call.dtype());
 }
 
 void ProcessGroupOCCL::eagerConnectSingleDevice(at::Device device) {
@@ -131,7 +140,7 @@ void ProcessGroupOCCL::eagerConnectSingleDevice(at::Device device) {
                     c10::DeviceTypeName(c10::DeviceType::PrivateUse1, true), ", got ", device);
   const GilReleaseIfHeld no_gil;
   const std::lock_guard<std::mutex> order(issue_mutex_);
-  communicator(resolve_device(device.index()));
+  communicator(resolve_device(device.index()), Needs::kAll);
 }
 
 void ProcessGroupOCCL::setTimeout(std::chrono::milliseconds timeout) {

@@ -141,7 +141,10 @@ class ProcessGroupOCCL final : public c10d::Backend {
   struct Launch;
 
   std::shared_ptr<const GroupIdentity> identity();
-  c10::intrusive_ptr<Communicator> communicator(c10::DeviceIndex device);
+  // Who has to be there: the two ranks of a send and receive, or all of the group.
+  enum class Needs { kPeer, kAll };
+  c10::intrusive_ptr<Communicator> communicator(c10::DeviceIndex device, Needs needs);
+  c10::intrusive_ptr<Communicator> joined_communicator(c10::DeviceIndex device);
   occlRedOp_t reduction(const Call& call, const c10d::ReduceOp& op);
   c10::DeviceIndex barrier_device(const c10d::BarrierOptions& opts);
   void check_nan(c10::ArrayRef<at::Tensor> inputs, const Call& call) const;

@@ -26,10 +26,11 @@ constexpr std::chrono::microseconds kLongestPause{10000};
 
 }  // namespace
 
-StoreAdapter::StoreAdapter(c10::intrusive_ptr<c10d::Store> store, int rank)
-    : store_(std::move(store)), interface_{this, &StoreAdapter::set, &StoreAdapter::get} {
-  generation_ = std::to_string(store_->add(c10::str("occl/communicators_of_rank_", rank), 1));
-  prefix_ = c10::str("occl/", generation_, "/");
+StoreAdapter::StoreAdapter(c10::intrusive_ptr<c10d::Store> store, int rank, const char* purpose)
+    : store_(std::move(store)),
+      interface_{this, &StoreAdapter::set, &StoreAdapter::get, &StoreAdapter::add} {
+  generation_ = std::to_string(store_->add(c10::str("occl/", purpose, "_of_rank_", rank), 1));
+  prefix_ = c10::str("occl/", purpose, "/", generation_, "/");
 }
 
 occlResult_t StoreAdapter::set(void* context, const char* key, const void* value, size_t size) {
@@ -52,6 +53,17 @@ occlResult_t StoreAdapter::get(void* context, const char* key, void* value, size
   } catch (const pybind11::error_already_set&) {
     self->error_ = std::current_exception();
     return occlAborted;
+  } catch (...) {
+    self->error_ = std::current_exception();
+    return occlSystemError;
+  }
+}
+
+occlResult_t StoreAdapter::add(void* context, const char* key, int64_t delta, int64_t* sum) {
+  auto* self = static_cast<StoreAdapter*>(context);
+  try {
+    *sum = self->store_->add(self->prefix_ + key, delta);
+    return occlSuccess;
   } catch (...) {
     self->error_ = std::current_exception();
     return occlSystemError;

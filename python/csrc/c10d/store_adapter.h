@@ -1,4 +1,4 @@
-// c10d::Store as the key-value interface in which an OCCL communicator meets.
+// c10d::Store as the key-value interface in which ranks meet.
 #ifndef PYTHON_CSRC_C10D_STORE_ADAPTER_H_
 #define PYTHON_CSRC_C10D_STORE_ADAPTER_H_
 
@@ -12,21 +12,22 @@
 
 namespace torch_openreg {
 
-// Lives for one call of occlCommInitRankStore. An exception of the store, or Ctrl-C, ends that call
-// with occlSystemError or occlAborted; rethrow() then raises what really happened.
+// For calls of OCCL that take a store. An exception of the store, or Ctrl-C, ends such a call with
+// occlSystemError or occlAborted; rethrow_if() then raises what really happened.
 class StoreAdapter {
  public:
-  // The keys are `prefix` + OCCL's. The prefix is unique for each communicator of the store: ranks
-  // count their communicators in it, so a second world in one process does not read the first's
-  // keys.
-  StoreAdapter(c10::intrusive_ptr<c10d::Store> store, int rank);
+  // The keys are `prefix` + OCCL's. The prefix is unique for each meeting for `purpose` (static
+  // storage) in the store: ranks count theirs in it, so a second world in one process does not read
+  // the first's keys.
+  StoreAdapter(c10::intrusive_ptr<c10d::Store> store, int rank,
+               const char* purpose = "communicators");
 
   // The number in the prefix: the same on all ranks.
   const std::string& generation() const { return generation_; }
   const occlStore_t* interface() const { return &interface_; }
-  // Throws the exception that a call of the store ended with, if there was one.
-  void rethrow() const {
-    if (error_) {
+  // Throws what a call of the store ended with, if that is why OCCL gave `result`.
+  void rethrow_if(occlResult_t result) const {
+    if (error_ && (result == occlSystemError || result == occlAborted)) {
       std::rethrow_exception(error_);
     }
   }
@@ -35,6 +36,7 @@ class StoreAdapter {
   static occlResult_t set(void* context, const char* key, const void* value, size_t size);
   static occlResult_t get(void* context, const char* key, void* value, size_t capacity,
                           size_t* size, int64_t timeout_ms);
+  static occlResult_t add(void* context, const char* key, int64_t delta, int64_t* sum);
   occlResult_t read(const std::string& key, void* value, size_t capacity, size_t* size,
                     int64_t timeout_ms);
 

@@ -34,7 +34,7 @@ c10::intrusive_ptr<ProcessGroupOCCL> ProcessGroupOCCL::make_child(
   }
   options->global_ranks_in_group = std::move(global_ranks);
   const Communicator::Settings settings{device, options->timeout, options->is_high_priority_stream};
-  auto communicator = c10::make_intrusive<Communicator>(comm, settings, "child");
+  auto communicator = c10::make_intrusive<Communicator>(comm, settings, /*meeting=*/nullptr);
   auto child = c10::make_intrusive<ProcessGroupOCCL>(std::move(store), rank,
                                                      static_cast<int>(ranks.size()), options);
   child->communicators_[device] = std::move(communicator);
@@ -67,7 +67,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::split(
   occlComm_t comm = nullptr;
   {
     const std::lock_guard<std::mutex> order(issue_mutex_);
-    const auto parent = communicator(device);
+    const auto parent = communicator(device, Needs::kAll);
     // Disjoint groups have different smallest ranks.
     const int color = member ? *std::min_element(ranks.begin(), ranks.end()) : OCCL_SPLIT_NOCOLOR;
     const occlResult_t result =

@@ -1,0 +1,193 @@
+// Ranks that join without waiting for each other: sends and receives need their two ranks only.
+#include <atomic>
+#include <cstring>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "occl/conformance/ranks.h"
+
+namespace occl_conformance {
+namespace {
+
+constexpr RankOptions kEarly = {.timeout_ms = 20'000, .own_devices = true, .early = true};
+
+void Send(const Rank& rank, int peer, size_t count, int32_t first) {
+  DeviceBuffer data(count * 4);
+  for (size_t i = 0; i < count; ++i) data.as<int32_t>()[i] = first + static_cast<int32_t>(i);
+  ASSERT_EQ(occlSend(data.device(), count, occlInt32, peer, 0, rank.comm, rank.stream, nullptr),
+            occlSuccess)
+      << occlGetLastError(nullptr);
+  ASSERT_EQ(orStreamSynchronizeTimeout(rank.stream, 30'000), orSuccess);
+  EXPECT_STREQ(occlGetLastError(rank.comm), "");
+}
+
+void ExpectReceived(const Rank& rank, int peer, size_t count, int32_t first) {
+  DeviceBuffer data(count * 4);
+  ASSERT_EQ(occlRecv(data.device(), count, occlInt32, peer, 0, rank.comm, rank.stream, nullptr),
+            occlSuccess)
+      << occlGetLastError(nullptr);
+  ASSERT_EQ(orStreamSynchronizeTimeout(rank.stream, 30'000), orSuccess);
+  EXPECT_STREQ(occlGetLastError(rank.comm), "");
+  for (size_t i = 0; i < count; ++i) {
+    ASSERT_EQ(data.as<int32_t>()[i], first + static_cast<int32_t>(i)) << i;
+  }
+}
+
+// A rank of a communicator that the test makes by itself, in a thread of its own.
+class Joined {
+ public:
+  Joined(MemoryStore* memory, int nranks, int rank, int64_t init_timeout_ms = 60'000) {
+    const occlStore_t store = memory->AsStore();
+    occlConfig_t config = OCCL_CONFIG_INITIALIZER;
+    config.timeout_ms = 20'000;
+    config.initTimeout_ms = init_timeout_ms;
+    config.name = "test";
+    config.early = 1;
+    rank_ = {rank, nranks, nullptr, nullptr};
+    EXPECT_EQ(orStreamCreate(&rank_.stream), orSuccess);
+    EXPECT_EQ(occlCommInitRankStore(&rank_.comm, nranks, rank, &store, &config), occlSuccess)
+        << occlGetLastError(nullptr);
+  }
+  ~Joined() {
+    EXPECT_EQ(occlCommDestroy(rank_.comm), occlSuccess);
+    EXPECT_EQ(orStreamDestroy(rank_.stream), orSuccess);
+  }
+  const Rank& rank() const { return rank_; }
+
+ private:
+  Rank rank_;
+};
+
+TEST(Early, TwoRanksTalkBeforeTheOthersCome) {
+  for (const size_t count : {size_t{1}, size_t{100'000}}) {
+    MemoryStore memory;
+    Joined two(&memory, 4, 2);
+    std::thread receiver([&] {
+      Joined three(&memory, 4, 3);
+      ExpectReceived(three.rank(), 2, count, 7);
+    });
+    Send(two.rank(), 3, count, 7);
+    receiver.join();
+  }
+}
+
+TEST(Early, LateRanksComeAfterTheFirstHasGone) {
+  MemoryStore memory;
+  std::thread early([&] {
+    Joined zero(&memory, 4, 0);
+    std::thread peer([&] {
+      Joined one(&memory, 4, 1);
+      ExpectReceived(one.rank(), 0, 5000, 1);
+    });
+    Send(zero.rank(), 1, 5000, 1);
+    peer.join();
+  });
+  early.join();  // both have destroyed their communicators, and one of them kept the segment
+  std::thread peer([&] {
+    Joined three(&memory, 4, 3);
+    ExpectReceived(three.rank(), OCCL_ANY_SOURCE, 5000, 2);
+  });
+  Joined two(&memory, 4, 2);
+  Send(two.rank(), 3, 5000, 2);
+  peer.join();
+}
+
+TEST(Early, ASendIsIssuedBeforeItsReceiverComes) {
+  MemoryStore memory;
+  Joined zero(&memory, 2, 0);
+  DeviceBuffer data(4000 * 4);
+  for (int i = 0; i < 4000; ++i) data.as<int32_t>()[i] = i;
+  ASSERT_EQ(
+      occlSend(data.device(), 4000, occlInt32, 1, 0, zero.rank().comm, zero.rank().stream, nullptr),
+      occlSuccess);
+  EXPECT_EQ(orStreamQuery(zero.rank().stream), orErrorNotReady);
+  std::thread peer([&] {
+    Joined one(&memory, 2, 1);
+    ExpectReceived(one.rank(), 0, 4000, 0);
+  });
+  peer.join();
+  EXPECT_EQ(orStreamSynchronizeTimeout(zero.rank().stream, 30'000), orSuccess);
+}
+
+TEST(Early, CollectivesAndMessagesMixOnceAllHaveCome) {
+  RunThreads(
+      3,
+      [](const Rank& rank) {
+        const int next = (rank.rank + 1) % 3, previous = (rank.rank + 2) % 3;
+        DeviceBuffer sum(4), in(40'000), out(40'000);
+        *sum.as<int32_t>() = rank.rank + 1;
+        for (int i = 0; i < 10'000; ++i) in.as<int32_t>()[i] = rank.rank * 100'000 + i;
+        ASSERT_EQ(occlGroupStart(), occlSuccess);
+        ASSERT_EQ(
+            occlSend(in.device(), 10'000, occlInt32, next, 0, rank.comm, rank.stream, nullptr),
+            occlSuccess);
+        ASSERT_EQ(
+            occlRecv(out.device(), 10'000, occlInt32, previous, 0, rank.comm, rank.stream, nullptr),
+            occlSuccess);
+        ASSERT_EQ(occlGroupEnd(), occlSuccess);
+        ASSERT_EQ(occlAllReduce(sum.device(), sum.device(), 1, occlInt32, occlSum, rank.comm,
+                                rank.stream, nullptr),
+                  occlSuccess)
+            << occlGetLastError(nullptr);
+        ASSERT_EQ(orStreamSynchronizeTimeout(rank.stream, 30'000), orSuccess);
+        EXPECT_EQ(*sum.as<int32_t>(), 6);
+        for (int i = 0; i < 10'000; ++i) {
+          ASSERT_EQ(out.as<int32_t>()[i], previous * 100'000 + i);
+        }
+        occlComm_t half = nullptr;
+        ASSERT_EQ(occlCommSplit(rank.comm, rank.rank == 0 ? 0 : 1, rank.rank, &half, nullptr),
+                  occlSuccess)
+            << occlGetLastError(nullptr);
+        EXPECT_EQ(occlCommDestroy(half), occlSuccess);
+      },
+      kEarly);
+}
+
+TEST(Early, NamesTheRanksThatDoNotCome) {
+  MemoryStore memory;
+  Joined zero(&memory, 3, 0, 300);
+  std::promise<void> over;
+  std::thread peer([&] {
+    Joined two(&memory, 3, 2);
+    over.get_future().wait();
+  });
+  while (occlCommAwaitRanks(zero.rank().comm, nullptr, 50) == occlTimeout &&
+         std::strstr(occlGetLastError(nullptr), "rank(s) 1 did not come") == nullptr) {
+  }
+  DeviceBuffer data(4);
+  EXPECT_EQ(occlAllReduce(data.device(), data.device(), 1, occlInt32, occlSum, zero.rank().comm,
+                          zero.rank().stream, nullptr),
+            occlTimeout);
+  EXPECT_NE(std::strstr(occlGetLastError(nullptr), "rank(s) 1 did not come"), nullptr)
+      << occlGetLastError(nullptr);
+  occlResult_t error = occlInternalError;
+  EXPECT_EQ(occlCommGetAsyncError(zero.rank().comm, &error), occlSuccess);
+  EXPECT_EQ(error, occlSuccess);
+  over.set_value();
+  peer.join();
+}
+
+TEST(Early, RefusesASecondProcessOfARank) {
+  MemoryStore memory;
+  Joined zero(&memory, 3, 0);
+  Joined one(&memory, 3, 1);
+  const occlStore_t store = memory.AsStore();
+  occlConfig_t config = OCCL_CONFIG_INITIALIZER;
+  config.name = "test";
+  config.early = 1;
+  occlComm_t comm = nullptr;
+  EXPECT_EQ(occlCommInitRankStore(&comm, 3, 1, &store, &config), occlMismatch);
+  EXPECT_NE(std::strstr(occlGetLastError(nullptr), "says it is rank 1"), nullptr)
+      << occlGetLastError(nullptr);
+  EXPECT_EQ(occlCommInitRankStore(&comm, 4, 2, &store, &config), occlMismatch);
+  EXPECT_NE(std::strstr(occlGetLastError(nullptr), "nranks"), nullptr) << occlGetLastError(nullptr);
+  occlStore_t without = store;
+  without.add = nullptr;
+  EXPECT_EQ(occlCommInitRankStore(&comm, 3, 2, &without, &config), occlInvalidArgument);
+}
+
+}  // namespace
+}  // namespace occl_conformance

@@ -1,0 +1,164 @@
+#include "occl/core/presence.h"
+
+#include <cstring>
+
+#include "occl/base/log.h"
+#include "occl/core/comm.h"
+
+namespace occl {
+namespace {
+
+// The owner's runtime answers at once, or is not going to.
+constexpr int64_t kOpenTimeout_ms = 10'000;
+
+}  // namespace
+
+Presence::Presence(ControlSegment* segment, int rank, std::string name,
+                   std::vector<std::shared_ptr<PeerArena>> arenas, bool direct)
+    : segment_(*segment),
+      rank_(rank),
+      name_(std::move(name)),
+      at_once_(!arenas.empty()),
+      arenas_(std::move(arenas)),
+      reached_(new std::atomic<bool>[segment->nranks()]),
+      direct_(at_once_ && direct),
+      complete_(at_once_) {
+  arenas_.resize(segment_.nranks());
+  for (int r = 0; r < segment_.nranks(); ++r) {
+    reached_[r].store(at_once_, std::memory_order_relaxed);
+  }
+}
+
+Presence::~Presence() {
+  if (keeper_ != nullptr) keeper_->Retire();
+}
+
+Status Presence::Join(const RankCard& card, const LeaderInfo& leader,
+                      std::shared_ptr<Keeper> keeper, Bells* bells, Peers* peers) {
+  bells_ = bells;
+  peers_ = peers;
+  leader_ = leader;
+  keeper_ = std::move(keeper);
+  RankBlock& own = segment_.rank(rank_);
+  std::memcpy(own.card, &card, sizeof(card));
+  own.joined.store(1, std::memory_order_release);
+  bells_->RingAll();
+  if (Reach(rank_)) return Status();
+  return Error(occlInternalError, "communicator %s: rank %d cannot reach itself", name_.c_str(),
+               rank_);
+}
+
+bool Presence::ReachSlow(int rank) {
+  RankBlock& block = segment_.rank(rank);
+  if (block.joined.load(std::memory_order_acquire) != 1) return false;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (reached_[rank].load(std::memory_order_relaxed)) return true;
+  RankCard card;
+  std::memcpy(&card, block.card, sizeof(card));
+  if (card.rank != rank || card.version != OCCL_VERSION) return false;
+  UniqueFd pidfd;
+  if (!(card.process == OwnProcessToken())) {
+    pidfd = PidFdOf(static_cast<pid_t>(card.pid), card.pid_namespace);
+  }
+  peers_->Meet(rank, card.pid, std::move(pidfd));
+  const Status opened = PeerArena::Open(card.device, kOpenTimeout_ms, &arenas_[rank]);
+  if (!opened.ok()) {
+    OCCL_LOG(kInfo, kLogInit | kLogShm, "%s: rank %d cannot map the device of rank %d: %s",
+             name_.c_str(), rank_, rank, opened.message().c_str());
+  }
+  segment_.stage_words(rank, rank_)
+      .reading.store(static_cast<uint32_t>(opened.ok() ? Reading::kDirect : Reading::kStaged),
+                     std::memory_order_release);
+  reached_[rank].store(true, std::memory_order_release);
+  bells_->RingAll();
+  return true;
+}
+
+bool Presence::AllReachedSlow() {
+  const int nranks = segment_.nranks();
+  bool all_mapped = true;
+  for (int r = 0; r < nranks; ++r) {
+    if (!Reach(r)) return false;
+    all_mapped = all_mapped && arenas_[r] != nullptr;
+  }
+  RankBlock& own = segment_.rank(rank_);
+  if (own.reading_all.load(std::memory_order_relaxed) == 0) {
+    own.reading_all.store(static_cast<uint32_t>(all_mapped ? Reading::kDirect : Reading::kStaged),
+                          std::memory_order_release);
+    bells_->RingAll();
+  }
+  bool direct = true;
+  for (int r = 0; r < nranks; ++r) {
+    const auto reading =
+        static_cast<Reading>(segment_.rank(r).reading_all.load(std::memory_order_acquire));
+    if (reading == Reading::kUnknown) return false;
+    direct = direct && reading == Reading::kDirect;
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!complete_.load(std::memory_order_relaxed)) {
+    direct_ = direct;
+    complete_.store(true, std::memory_order_release);
+    OCCL_LOG(kInfo, kLogInit, "%s: all %d ranks have joined, data path %s", name_.c_str(), nranks,
+             direct ? "direct" : "staged");
+  }
+  return true;
+}
+
+Reading Presence::ReadingOf(int rank) const {
+  if (at_once_) return direct_ ? Reading::kDirect : Reading::kStaged;
+  const uint32_t word = segment_.stage_words(rank_, rank).reading.load(std::memory_order_acquire);
+  return word > static_cast<uint32_t>(Reading::kStaged) ? Reading::kStaged
+                                                        : static_cast<Reading>(word);
+}
+
+std::string Presence::Missing() const {
+  std::string missing;
+  for (int r = 0; r < segment_.nranks(); ++r) {
+    if (reached_[r].load(std::memory_order_acquire)) continue;
+    if (missing.size() > 200) return missing + ", ...";
+    missing += (missing.empty() ? "" : ", ") + std::to_string(r);
+  }
+  return missing;
+}
+
+Status AwaitRanks(Comm& comm, Meeting* meeting, const Deadline& deadline) {
+  constexpr int64_t kSlice_ns = 50'000'000;
+  constexpr int64_t kMeetingInterval_ms = 1000;
+  Deadline next_question = Deadline::After(kMeetingInterval_ms);
+  while (!comm.presence.AllReached()) {
+    const uint32_t announced = comm.bells.Announce();
+    if (!comm.presence.AllReached()) {
+      comm.bells.Sleep(announced, std::min(kSlice_ns, deadline.RemainingNs()));
+    }
+    comm.bells.Leave();
+    comm.peers.Refresh();
+    if (comm.presence.AllReached()) break;
+    if (!comm.good()) return comm.failure();
+    for (int r = 0; r < comm.nranks(); ++r) {
+      const bool destroyed = comm.block(r).state.load(std::memory_order_acquire) ==
+                             static_cast<uint32_t>(RankState::kDestroyed);
+      if (!destroyed && !comm.peers.Ended(r)) continue;
+      return comm.Fail(Error(occlRemoteError, "init of %s: rank %s %s before all ranks had joined",
+                             comm.name(), comm.peers.Name(r).c_str(),
+                             destroyed ? "has destroyed the communicator" : "has died"));
+    }
+    if (meeting != nullptr && next_question.Passed()) {
+      OCCL_RETURN_IF_ERROR(meeting->CheckFailure(comm.presence.leader()));
+      next_question = Deadline::After(kMeetingInterval_ms);
+    }
+    if (deadline.Passed()) {
+      const std::string missing = comm.presence.Missing();
+      return Error(occlTimeout, "init of %s with %d ranks: rank(s) %s did not come in time",
+                   comm.name(), comm.nranks(),
+                   missing.empty() ? "that have joined" : missing.c_str());
+    }
+  }
+  return Status();
+}
+
+Status AwaitAllRanks(Comm& comm) {
+  if (comm.presence.AllReached()) return Status();
+  return AwaitRanks(comm, nullptr, Deadline::After(comm.settings().init_timeout_ms));
+}
+
+}  // namespace occl

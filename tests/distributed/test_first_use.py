@@ -1,0 +1,147 @@
+"""A group's first operation: sends and receives need nobody but their two ranks."""
+
+import datetime
+
+import torch
+import torch.distributed as dist
+from harness import RankTestCase, values
+from torch.testing._internal.common_utils import run_tests
+
+_SHORT = datetime.timedelta(seconds=2)
+
+
+class FirstUseTest(RankTestCase):
+    ranks = 4
+
+    def tensor(self, rank, count, **options):
+        return values(rank, count, **options).to(self.device)
+
+    def expect(self, found, rank, count):
+        self.assertEqual(found.cpu(), values(rank, count))
+
+    def test_send_and_recv_of_two_ranks_only(self):
+        self.init()
+        for count in (1, 100_003):
+            if self.rank == 2:
+                dist.send(self.tensor(2, count), 3)
+            elif self.rank == 3:
+                found = torch.empty(count, device=self.device)
+                self.assertEqual(dist.recv(found, 2), 2)
+                self.expect(found, 2, count)
+        if self.rank >= 2:
+            # Before anybody else uses the group: the store says when that is over.
+            torch.openreg.synchronize()
+            dist.distributed_c10d._get_default_store().add("done", 1)
+        else:
+            dist.distributed_c10d._get_default_store().wait(["done"])
+        dist.all_reduce(total := torch.ones(1, device=self.device))
+        self.assertEqual(total.item(), 4)
+
+    def test_a_batch_of_two_ranks_only(self):
+        self.init()
+        if self.rank in (0, 1):
+            peer = 1 - self.rank
+            found = torch.empty(5000, device=self.device)
+            works = dist.batch_isend_irecv(
+                [
+                    dist.P2POp(dist.isend, self.tensor(self.rank, 5000), peer),
+                    dist.P2POp(dist.irecv, found, peer),
+                ]
+            )
+            for work in works:
+                work.wait()
+            self.expect(found, peer, 5000)
+            torch.openreg.synchronize()
+
+    def test_a_matched_pair_completes_though_another_is_unmatched(self):
+        self.init()
+        others = dist.new_group([0, 1])
+        if self.rank == 0:
+            found = torch.empty(3, device=self.device)
+            ops = [
+                dist.P2POp(dist.isend, self.tensor(0, 3), 1),
+                dist.P2POp(dist.irecv, found, 1),
+            ]
+            works = dist.batch_isend_irecv(ops)
+            dist.barrier(group=others)
+            for work in works:
+                work.wait()
+            self.expect(found, 1, 3)
+        elif self.rank == 1:
+            found = torch.empty(3, device=self.device)
+            dist.irecv(found, 0).wait()
+            self.expect(found, 0, 3)
+            dist.barrier(group=others)
+            dist.send(self.tensor(1, 3), 0)
+        if self.rank < 2:
+            torch.openreg.synchronize()
+
+    def test_a_ring_of_single_operations(self):
+        self.init()
+        found = torch.empty(1000, device=self.device)
+        sent = dist.isend(self.tensor(self.rank, 1000), (self.rank + 1) % 4)
+        received = dist.irecv(found, (self.rank + 3) % 4)
+        sent.wait()
+        received.wait()
+        self.expect(found, (self.rank + 3) % 4, 1000)
+
+    def test_a_send_before_a_collective_meets_a_recv_behind_it(self):
+        self.init()
+        total = torch.full((8,), float(self.rank), device=self.device)
+        if self.rank == 0:
+            sent = dist.isend(self.tensor(0, 4000), 3)
+        dist.all_reduce(total)
+        self.assertEqual(total.cpu(), torch.full((8,), 6.0))
+        if self.rank == 3:
+            found = torch.empty(4000, device=self.device)
+            dist.recv(found, 0)
+            self.expect(found, 0, 4000)
+        elif self.rank == 0:
+            sent.wait()
+        dist.barrier()
+
+    def test_recv_from_any_source_first(self):
+        self.init()
+        if self.rank == 1:
+            sources = set()
+            for _ in range(2):
+                found = torch.empty(777, device=self.device)
+                source = dist.recv(found)
+                self.expect(found, source, 777)
+                sources.add(source)
+            self.assertEqual(sources, {0, 3})
+        elif self.rank in (0, 3):
+            dist.send(self.tensor(self.rank, 777), 1)
+        dist.barrier()
+
+    def test_a_subgroup_uses_its_members_only(self):
+        self.init()
+        group = dist.new_group([1, 2, 3])
+        if self.rank == 1:
+            dist.send(self.tensor(1, 50), group=group, group_dst=2)
+            torch.openreg.synchronize()
+        elif self.rank == 3:
+            found = torch.empty(50, device=self.device)
+            dist.recv(found, group=group, group_src=0)
+            self.expect(found, 1, 50)
+        dist.barrier()
+
+    def test_a_collective_that_some_do_not_join(self):
+        self.init(timeout=_SHORT)
+        if self.rank in (0, 1):
+            with self.raises(dist.DistBackendError, "did not come in time", "rank(s) 2, 3"):
+                dist.all_reduce(torch.ones(1, device=self.device))
+        store = dist.distributed_c10d._get_default_store()
+        store.set(f"waited{self.rank}", "")
+        store.wait(["waited0", "waited1"], datetime.timedelta(seconds=30))
+
+    def test_a_recv_whose_sender_never_comes(self):
+        self.init(timeout=_SHORT)
+        if self.rank == 0:
+            work = dist.irecv(torch.empty(4, device=self.device), 1)
+            with self.raises(dist.DistBackendError, "timeout", "rank(s) 1"):
+                work.wait(datetime.timedelta(seconds=20))
+
+
+if __name__ == "__main__":
+    run_tests()
