@@ -4,11 +4,13 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <memory>
 #include <string>
 
 #include "python/csrc/c10d/flight_recorder.h"
 #include "python/csrc/c10d/options.h"
 #include "python/csrc/c10d/process_group.h"
+#include "python/csrc/c10d/symmetric_allocator.h"
 
 namespace py = pybind11;
 
@@ -97,6 +99,11 @@ void bind_c10d(py::module_& module) {
       .def(py::init<c10::intrusive_ptr<c10d::Store>, int, int, c10::intrusive_ptr<OptionsOCCL>>(),
            py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options"), NoGil());
   bind_group_methods(group);
+  // What Backend.mem_allocator returns: torch binds the class in its CUDA builds only.
+  if (py::detail::get_type_info(typeid(c10::Allocator)) == nullptr) {
+    py::class_<c10::Allocator, std::shared_ptr<c10::Allocator>>(module, "_Allocator");
+  }
+  register_symmetric_memory();
 
   module.def("_shutdown_process_groups", &Group::shutdown_all, py::arg("drain"), NoGil());
   module.def(
