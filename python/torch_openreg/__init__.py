@@ -73,13 +73,15 @@ def _register_device() -> None:
         )
     from torch.utils import backend_registration
 
-    from torch_openreg import defaults, openreg, sharing
+    from torch_openreg import backends, defaults, openreg, sharing
 
     backend_registration.rename_privateuse1_backend("openreg")
     torch._register_device_module("openreg", openreg)  # type: ignore[no-untyped-call]
-    for name in ("devices", "memory", "random", "streams"):
+    for name in ("amp", "devices", "memory", "nvtx", "random", "streams"):
         # Or `import torch.openreg.memory` would run the file a second time under that name.
         sys.modules[f"torch.openreg.{name}"] = getattr(openreg, name)
+    sys.modules["torch.backends.openreg"] = backends
+    torch.backends.openreg = backends  # type: ignore[attr-defined]
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     sharing.register()
     defaults.register()

@@ -10,8 +10,8 @@ CUDA's do. Everything here brings the device to life when it needs it; ``is_avai
 import torch
 
 from torch_openreg import _C
+from torch_openreg.openreg import amp, memory, nvtx, random, streams
 from torch_openreg.openreg import devices as devices
-from torch_openreg.openreg import memory, random, streams
 from torch_openreg.openreg.devices import (
     _exchange_device as _exchange_device,
 )
@@ -130,6 +130,7 @@ __all__ = [
     "OutOfMemoryError",
     "Stream",
     "StreamContext",
+    "amp",
     "caching_allocator_alloc",
     "caching_allocator_delete",
     "can_device_access_peer",
@@ -169,6 +170,7 @@ __all__ = [
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",
+    "nvtx",
     "random",
     "reset_accumulated_host_memory_stats",
     "reset_accumulated_memory_stats",
