@@ -46,6 +46,30 @@ class CheckTask final : public DeferredTask {
   const c10::intrusive_ptr<WorkOCCL> work_;
 };
 
+namespace {
+
+// Called on the stream behind the operation. ProcessGroupNCCL's future of an all_gather holds what
+// it gathers into, one tensor, and torch's quantising communication hooks index it so; here the
+// parts were written in place, and only who asks for the future pays for the copy.
+c10::IValue future_value(c10d::OpType type, const std::vector<at::Tensor>& outputs) {
+  const bool equal_parts = std::all_of(outputs.begin(), outputs.end(), [&](const at::Tensor& one) {
+    return one.sizes() == outputs[0].sizes() && one.dtype() == outputs[0].dtype();
+  });
+  if (type != c10d::OpType::ALLGATHER || outputs.empty() || !equal_parts) {
+    return c10::IValue(outputs);
+  }
+  const at::NoGradGuard no_grad;
+  at::DimVector shape(outputs[0].sizes());
+  shape.insert(shape.begin(), static_cast<std::int64_t>(outputs.size()));
+  const at::Tensor gathered = at::empty(shape, outputs[0].options());
+  for (std::size_t rank = 0; rank < outputs.size(); ++rank) {
+    gathered.select(0, static_cast<std::int64_t>(rank)).copy_(outputs[rank], true);
+  }
+  return c10::IValue(std::vector<at::Tensor>{gathered});
+}
+
+}  // namespace
+
 WorkOCCL::WorkOCCL(const Description& description, std::shared_ptr<const GroupIdentity> group,
                    c10::intrusive_ptr<Communicator> communicator, std::shared_ptr<Watcher> watcher,
                    const OpenregStream& stream, std::vector<at::Tensor> tensors,
@@ -323,7 +347,7 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkOCCL::getFuture() {
     if (result_ != occlSuccess) {
       future_->setError(make_exception(result_, message()));
     } else {
-      future_->markCompleted(c10::IValue(outputs));
+      future_->markCompleted(future_value(description_.type, outputs));
     }
     return future_;
   }
@@ -332,7 +356,7 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkOCCL::getFuture() {
   const OpenregStream behind = stream_from_pool(0, stream_.device);
   OR_CHECK(orStreamWaitEvent(behind.handle, end_event_));
   const c10::StreamGuard guard(behind.unwrap());
-  future_->markCompleted(c10::IValue(outputs));
+  future_->markCompleted(future_value(description_.type, outputs));
   return future_;
 }
 
