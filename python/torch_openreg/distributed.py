@@ -7,7 +7,7 @@ import datetime
 import sys
 from typing import TYPE_CHECKING, cast
 
-from torch_openreg import _C
+from torch_openreg import _C, dtensor_random
 from torch_openreg._C import ProcessGroupOCCL
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def register() -> None:
         dist.Backend.register_backend(
             BACKEND_NAME, _create_process_group, extended_api=True, devices=[DEVICE_NAME]
         )
+        dtensor_random.register()
     except Exception as error:
         raise RuntimeError("Failed to register 'occl' process group backend.") from error
     atexit.register(_shutdown_at_exit)
