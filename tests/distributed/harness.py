@@ -41,6 +41,8 @@ class RankTestCase(MultiProcessTestCase):
     """Each test method runs on `world_size` ranks, in processes of their own."""
 
     ranks = 2
+    # A device for each rank, as with accelerators; otherwise all share the first.
+    own_devices = False
 
     @property
     def world_size(self) -> int:
@@ -71,11 +73,13 @@ class RankTestCase(MultiProcessTestCase):
 
     @property
     def device(self) -> torch.device:
-        """The device that this rank uses: all ranks share the first one."""
-        return torch.device("openreg", 0)
+        """The device that this rank uses."""
+        return torch.device("openreg", self.rank if self.own_devices else 0)
 
     def init(self, backend="occl", timeout=OPERATION_TIMEOUT, **options) -> dist.ProcessGroup:
         """The default group, met in a file."""
+        if self.own_devices:
+            torch.openreg.set_device(self.device)
         dist.init_process_group(
             backend,
             init_method=options.pop("init_method", f"file://{self.file_name}"),

@@ -124,14 +124,40 @@ class DdpTest(RankTestCase):
         )
 
     def test_join_with_uneven_inputs(self):
+        """A rank that has run out of inputs counts as zeros, or not at all."""
         self.init()
-        net = DistributedDataParallel(nn.Linear(2, 1).to(self.device))
-        seen = 0
-        with Join([net]):
-            for _ in range(2 + self.rank):
-                net(torch.ones(3, 2, device=self.device)).sum().backward()
-                seen += 1
-        self.assertEqual(seen, 2 + self.rank)
+        steps = 2 + self.rank
+        for divide_by_all in (True, False):
+            net = DistributedDataParallel(self.net().to(self.device), find_unused_parameters=True)
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            with net.join(divide_by_initial_world_size=divide_by_all):
+                for step in range(steps):
+                    optimizer.zero_grad()
+                    x, y = (tensor.to(self.device) for tensor in self.batch(step, self.rank))
+                    nn.functional.mse_loss(net(x), y).backward()
+                    optimizer.step()
+            plain = self.net()
+            optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+            for step in range(2 + self.world_size - 1):
+                optimizer.zero_grad()
+                active = [rank for rank in range(self.world_size) if step < 2 + rank]
+                for rank in active:
+                    x, y = self.batch(step, rank)
+                    divisor = self.world_size if divide_by_all else len(active)
+                    (nn.functional.mse_loss(plain(x), y) / divisor).backward()
+                optimizer.step()
+            self.same(net.module, plain)
+        optimizer = ZeroRedundancyOptimizer(net.parameters(), torch.optim.SGD, lr=0.1)
+        with Join([net, optimizer]):
+            for step in range(steps):
+                x, y = (tensor.to(self.device) for tensor in self.batch(step, self.rank))
+                nn.functional.mse_loss(net(x), y).backward()
+                optimizer.step()
+        with self.assertRaisesRegex(RuntimeError, "exhausted"):  # noqa: SIM117
+            with net.join(throw_on_early_termination=True):
+                for step in range(steps):
+                    x, _ = self.batch(step, self.rank)
+                    net(x.to(self.device)).sum().backward()
 
     def test_zero_redundancy_optimizer(self):
         self.init()
