@@ -33,7 +33,7 @@ orError_t orGetDeviceProperties(orDeviceProp* prop, int device);
 orError_t orDeviceCanAccessPeer(int* canAccess, int device, int peerDevice);
 orError_t orDeviceGetStreamPriorityRange(int* leastPriority, int* greatestPriority);
 /* Blocks until all streams of the current device are empty. Returns the first error that
- * asynchronous work of the device left behind, and clears it. */
+ * asynchronous work of the device left behind, with the others in its message, and clears them. */
 orError_t orDeviceSynchronize(void);
 /* As above with a deadline; timeout_ms < 0 waits for ever. Errors: orErrorTimeout. */
 orError_t orDeviceSynchronizeTimeout(int device, int64_t timeout_ms);

@@ -150,15 +150,18 @@ Status Event::QueueWait(Stream* stream) {
     return status;
   }
   // In order anyway on the own stream.
-  if (record.stream == nullptr || record.stream == stream ||
-      record.stream->Passed(record.sequence)) {
+  if (record.stream == nullptr || record.stream == stream) return Status();
+  if (record.stream->Passed(record.sequence)) {
+    record.stream->CopyErrorTo(stream);
     return Status();
   }
   work.data[0] = reinterpret_cast<uint64_t>(record.stream);
   work.data[1] = record.sequence;
+  work.data[2] = reinterpret_cast<uint64_t>(stream);
   work.run = [](Work& self) {
     auto* source = reinterpret_cast<Stream*>(self.data[0]);
     (void)source->WaitQuietly(self.data[1], Deadline::Infinite());
+    source->CopyErrorTo(reinterpret_cast<Stream*>(self.data[2]));
     return orSuccess;
   };
   return stream->Queue(std::move(work));

@@ -196,12 +196,19 @@ Status Runtime::SynchronizeDevice(int index, Deadline deadline) {
   for (const Target& target : targets) {
     OPENREG_RETURN_IF_ERROR(target.stream->WaitFor(target.sequence, deadline, "synchronise"));
   }
+  // All are cleared, so all are told.
   Status first;
+  std::string others;
   for (const Target& target : targets) {
     Status status = target.stream->TakeError();
-    if (first.ok()) first = std::move(status);
+    if (status.ok()) continue;
+    if (first.ok()) {
+      first = std::move(status);
+    } else {
+      others += Format("\nand: %s", status.message());
+    }
   }
-  return first;
+  return others.empty() ? std::move(first) : Status(first.code(), first.message() + others);
 }
 
 void Runtime::BusyStreams(std::vector<Position>* positions) {

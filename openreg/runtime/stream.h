@@ -56,6 +56,15 @@ struct Work {
   static Work HostFunction(orHostFn fn, void* arg);
 };
 
+// What work left behind. Streams that wait for each other share it: it is reported once.
+struct AsyncError {
+  AsyncError(orError_t error, std::string text) : code(error), message(std::move(text)) {}
+
+  const orError_t code;
+  const std::string message;
+  std::atomic<bool> reported{false};
+};
+
 class Stream : public StreamClock {
  public:
   Stream() = default;
@@ -94,9 +103,12 @@ class Stream : public StreamClock {
   Status WaitFor(uint64_t sequence, Deadline deadline, const char* what);
   // Same, for a worker: gives up when the process exits. False if the position has not passed.
   bool WaitQuietly(uint64_t sequence, Deadline deadline) const;
-  // The error that work left here, once.
+  // The error that work left here, or on a stream that this one has waited for: once for all.
   Status TakeError();
   void SetError(orError_t error, std::string message);
+  // `waiter` waits for work here: what failed and has not been reported is left there too.
+  void CopyErrorTo(Stream* waiter);
+  void LeaveError(std::shared_ptr<AsyncError> error);
 
   // No handle leads here any more: the worker ends after the queued work. The caller must not touch
   // the stream afterwards.
@@ -184,9 +196,8 @@ class Stream : public StreamClock {
   std::atomic<bool> retired_{false};
 
   std::atomic<bool> has_error_{false};
-  std::mutex error_mutex_;  // guards the next two
-  orError_t error_ = orSuccess;
-  std::string error_message_;
+  std::mutex error_mutex_;  // guards the next one
+  std::shared_ptr<AsyncError> error_;
 };
 
 }  // namespace openreg

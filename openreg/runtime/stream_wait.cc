@@ -62,17 +62,38 @@ Status Stream::WaitFor(uint64_t sequence, Deadline deadline, const char* what) {
 
 Status Stream::TakeError() {
   if (!has_error_.load(std::memory_order_acquire)) return Status();
-  std::lock_guard<std::mutex> lock(error_mutex_);
-  if (!has_error_.exchange(false, std::memory_order_relaxed)) return Status();
-  return Status(error_, std::move(error_message_));
+  std::shared_ptr<AsyncError> error;
+  {
+    std::lock_guard<std::mutex> lock(error_mutex_);
+    error = std::move(error_);
+    has_error_.store(false, std::memory_order_relaxed);
+  }
+  if (error == nullptr || error->reported.exchange(true)) return Status();
+  return Status(error->code, error->message);
 }
 
 void Stream::SetError(orError_t error, std::string message) {
+  LeaveError(std::make_shared<AsyncError>(error, std::move(message)));
+}
+
+// The first one counts.
+void Stream::LeaveError(std::shared_ptr<AsyncError> error) {
   std::lock_guard<std::mutex> lock(error_mutex_);
-  if (has_error_.load(std::memory_order_relaxed)) return;  // the first one counts
-  error_ = error;
-  error_message_ = std::move(message);
+  if (error_ != nullptr && !error_->reported.load(std::memory_order_relaxed)) return;
+  error_ = std::move(error);
   has_error_.store(true, std::memory_order_release);
+}
+
+void Stream::CopyErrorTo(Stream* waiter) {
+  if (!has_error_.load(std::memory_order_acquire)) [[likely]] return;
+  std::shared_ptr<AsyncError> error;
+  {
+    std::lock_guard<std::mutex> lock(error_mutex_);
+    error = error_;
+  }
+  if (error != nullptr && !error->reported.load(std::memory_order_relaxed)) {
+    waiter->LeaveError(std::move(error));
+  }
 }
 
 void Stream::Retire() {
