@@ -355,6 +355,9 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkOCCL::getFuture() {
   // event mean this operation and nothing that was queued later.
   const OpenregStream behind = stream_from_pool(0, stream_.device);
   OR_CHECK(orStreamWaitEvent(behind.handle, end_event_));
+  // Before the event: whoever waits for the value learns that it is none.
+  enqueue("c10d::future", behind,
+          std::make_unique<CheckTask>(c10::intrusive_ptr<WorkOCCL>::reclaim_copy(this)));
   const c10::StreamGuard guard(behind.unwrap());
   future_->markCompleted(future_value(description_.type, outputs));
   return future_;
