@@ -76,11 +76,15 @@ bool Presence::ReachSlow(int rank) {
 
 bool Presence::AllReachedSlow() {
   const int nranks = segment_.nranks();
-  bool all_mapped = true;
+  bool all_reached = true, all_mapped = true;
   for (int r = 0; r < nranks; ++r) {
-    if (!Reach(r)) return false;
-    all_mapped = all_mapped && arenas_[r] != nullptr;
+    if (Reach(r)) {
+      all_mapped = all_mapped && arenas_[r] != nullptr;
+    } else {
+      all_reached = false;  // and on: Missing() is to name the others only
+    }
   }
+  if (!all_reached) return false;
   RankBlock& own = segment_.rank(rank_);
   if (own.reading_all.load(std::memory_order_relaxed) == 0) {
     own.reading_all.store(static_cast<uint32_t>(all_mapped ? Reading::kDirect : Reading::kStaged),
