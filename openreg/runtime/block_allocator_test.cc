@@ -182,10 +182,13 @@ TEST_F(BlockAllocatorTest, RetainExactWantsTheRightGeneration) {
   EXPECT_TRUE(allocator_->RetainExact(info.offset, info.generation, &size));
   EXPECT_EQ(size, 1000u);
   Free(ptr);
-  EXPECT_FALSE(allocator_->RetainExact(info.offset, info.generation, &size));
+  EXPECT_FALSE(allocator_->RetainExact(info.offset, info.generation + 1, &size));
+  EXPECT_TRUE(allocator_->RetainExact(info.offset, info.generation, &size)) << "retained still";
+  EXPECT_TRUE(allocator_->Release(ptr).ok());
   EXPECT_EQ(Stats().active.current, 1);
   EXPECT_TRUE(allocator_->Release(ptr).ok());
   EXPECT_EQ(Stats().active.current, 0);
+  EXPECT_FALSE(allocator_->RetainExact(info.offset, info.generation, &size));
   EXPECT_EQ(Allocate(1000, &first_), ptr);
   EXPECT_FALSE(allocator_->RetainExact(info.offset, info.generation, &size)) << "another one now";
   Free(ptr);
