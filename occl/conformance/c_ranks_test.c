@@ -219,7 +219,7 @@ static void WithoutTheLast(occlComm_t comm, int rank, int32_t* device) {
 }
 
 static int RunRank(int rank, Store* shared, int go_on) {
-  const occlStore_t store = {shared, Set, Get};
+  const occlStore_t store = {shared, Set, Get, NULL}; /* no add: only `early` needs it */
   occlConfig_t config = OCCL_CONFIG_INITIALIZER;
   occlComm_t comm = NULL;
   void *device = NULL, *handle = NULL;
