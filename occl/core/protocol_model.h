@@ -1,6 +1,6 @@
-// A model checker for protocols of a few shared words: runs every interleaving of a few threads on a
-// machine whose processors have store buffers, as x86 has them (Owens, Sarkar, Sewell, "A better x86
-// memory model: x86-TSO", 2009). For tests.
+// A model checker for protocols of a few shared words: runs every interleaving of a few threads on
+// a machine whose processors have store buffers, as x86 has them (Owens, Sarkar, Sewell, "A better
+// x86 memory model: x86-TSO", 2009). For tests.
 #ifndef OCCL_CORE_PROTOCOL_MODEL_H_
 #define OCCL_CORE_PROTOCOL_MODEL_H_
 
@@ -14,19 +14,19 @@
 namespace occl::model {
 
 enum class Op : uint8_t {
-  kStore,         // memory[a] = b, some time later
-  kLoad,          // r[b] = memory[a]
-  kFence,         // waits until the own stores have reached the memory
-  kAdd,           // memory[a] += b at once, after a fence
-  kSwap,          // if memory[a] == 0: memory[a] = b, at once, after a fence
-  kAwait,         // waits until memory[a] >= b
-  kJump,          // to a
-  kJumpIfLess,    // to c if r[a] < b
-  kCheckEqual,    // the property: r[a] == b
-  kCheckWord,     // the property: memory[a] == b, the own stores counted
-  kSleep,         // futex: sleeps if memory[a] == r[b]
-  kWake,          // futex: wakes who sleeps on a
-  kChance,        // goes on, or jumps to a
+  kStore,       // memory[a] = b, some time later
+  kLoad,        // r[b] = memory[a]
+  kFence,       // waits until the own stores have reached the memory
+  kAdd,         // memory[a] += b at once, after a fence
+  kSwap,        // if memory[a] == 0: memory[a] = b, at once, after a fence
+  kAwait,       // waits until memory[a] >= b
+  kJump,        // to a
+  kJumpIfLess,  // to c if r[a] < b
+  kCheckEqual,  // the property: r[a] == b
+  kCheckWord,   // the property: memory[a] == b, the own stores counted
+  kSleep,       // futex: sleeps if memory[a] == r[b]
+  kWake,        // futex: wakes who sleeps on a
+  kChance,      // goes on, or jumps to a
 };
 
 struct Instruction {
@@ -181,8 +181,8 @@ inline bool Machine::Step(State* state, size_t index, bool second_choice) {
       break;
     case Op::kCheckWord:
       if (Read(*state, thread, i.a) != i.b) {
-        Violation("thread " + std::to_string(index) + ": word " + std::to_string(i.a) +
-                  " is not " + std::to_string(i.b));
+        Violation("thread " + std::to_string(index) + ": word " + std::to_string(i.a) + " is not " +
+                  std::to_string(i.b));
       }
       break;
     default:

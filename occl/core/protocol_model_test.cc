@@ -187,8 +187,7 @@ TEST(Quarantine, NoResultIsWrittenAfterItWasGivenBack) {
   const std::vector<Machine::Forbidden> rule = {{kResult, kFreed}};
   EXPECT_EQ(Explore("quarantine", {Owner(true), Writer(true, true)}, 5, rule), "");
   EXPECT_NE(Explore("without the owner's fence", {Owner(false), Writer(true, true)}, 5, rule), "");
-  EXPECT_NE(Explore("without the writer's fence", {Owner(true), Writer(false, true)}, 5, rule),
-            "");
+  EXPECT_NE(Explore("without the writer's fence", {Owner(true), Writer(false, true)}, 5, rule), "");
   EXPECT_NE(Explore("without a look", {Owner(true), Writer(true, false)}, 5, rule), "");
 }
 

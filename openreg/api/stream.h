@@ -38,8 +38,8 @@ orError_t orStreamSynchronize(orStream_t stream);
 orError_t orStreamSynchronizeTimeout(orStream_t stream, int64_t timeout_ms);
 /* Work queued on `stream` from now on waits for the record of `event` that is current now; a later
  * re-record does not change that. An event never recorded is no wait. The event may be of another
- * device, and may be destroyed right after. An error that work left on the event's stream is left on
- * `stream` too; whichever is asked first reports it, once. */
+ * device, and may be destroyed right after. An error that work left on the event's stream is left
+ * on `stream` too; whichever is asked first reports it, once. */
 orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event);
 
 /* A kernel returns orSuccess or the error to leave on its stream; a C++ exception that leaves it

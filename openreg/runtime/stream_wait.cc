@@ -85,7 +85,8 @@ void Stream::LeaveError(std::shared_ptr<AsyncError> error) {
 }
 
 void Stream::CopyErrorTo(Stream* waiter) {
-  if (!has_error_.load(std::memory_order_acquire)) [[likely]] return;
+  if (!has_error_.load(std::memory_order_acquire)) [[likely]]
+    return;
   std::shared_ptr<AsyncError> error;
   {
     std::lock_guard<std::mutex> lock(error_mutex_);

@@ -36,7 +36,7 @@ _LIKE = (
 )
 
 
-class _DrawWhole(TorchDispatchMode):
+class _DrawWhole(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Random operators on a local tensor draw the tensor of which it is a part.
 
     Args:
@@ -51,7 +51,7 @@ class _DrawWhole(TorchDispatchMode):
         generator: torch.Generator | None,
         otherwise: Callable[[], contextlib.AbstractContextManager[None]],
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._spec = spec
         self._generator = generator
         self._otherwise = otherwise

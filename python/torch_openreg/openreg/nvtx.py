@@ -18,7 +18,7 @@ def range_push(msg: str) -> int:
     """Opens a range of the calling thread inside those that are open. Returns its depth, from 0."""
     ranges: list[record_function] = _open.__dict__.setdefault("ranges", [])
     ranges.append(record_function(msg))
-    ranges[-1].__enter__()
+    ranges[-1].__enter__()  # type: ignore[no-untyped-call]
     return len(ranges) - 1
 
 
@@ -34,7 +34,7 @@ def range_pop() -> int:
 def range_start(msg: str) -> record_function:
     """Opens a range that need not be nested. Returns what closes it."""
     started = record_function(msg)
-    started.__enter__()
+    started.__enter__()  # type: ignore[no-untyped-call]
     return started
 
 
