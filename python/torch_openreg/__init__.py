@@ -84,7 +84,7 @@ def _register_device() -> None:
     torch.backends.openreg = backends  # type: ignore[attr-defined]
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     sharing.register()
-    defaults.register()
+    defaults.register(only_accelerator=not _other_accelerator())
 
 
 def _register_backend() -> None:

@@ -1,6 +1,6 @@
-"""Where torch keeps defaults in tables by device that know only its own devices: openreg's entries.
+"""Where torch decides by the name of a device: openreg gets what the CPU gets.
 
-openreg computes with the CPU's kernels, so its entries are the CPU's.
+openreg computes with the CPU's kernels, on the CPU's cores.
 """
 
 import torch
@@ -27,6 +27,21 @@ def _register_loss_defaults() -> None:
     options._resolve_auto_acc_dtype = staticmethod(resolve)  # type: ignore[method-assign]
 
 
-def register() -> None:
-    """Enters openreg into the tables. Called once, after the device is registered."""
+def _keep_backward_on_its_thread() -> None:
+    """Makes backward() run on the thread that calls it, as on the CPU.
+
+    torch gives each device of another kind a thread of its own for it, whose kernels here would run
+    on another core, with cold caches, after a hand-over. For this thread; others keep torch's way.
+    """
+    torch.autograd.set_multithreading_enabled(False)
+
+
+def register(only_accelerator: bool) -> None:
+    """Called once, after the device is registered.
+
+    Args:
+        only_accelerator: False leaves alone what would concern another accelerator, too.
+    """
     _register_loss_defaults()
+    if only_accelerator:
+        _keep_backward_on_its_thread()

@@ -1,5 +1,7 @@
 """Networks train on the device as on the CPU."""
 
+import threading
+
 import pytest
 import torch
 import torch_openreg  # noqa: F401
@@ -138,3 +140,16 @@ def test_the_gradients_of_sync_batch_norm():
     )
     for got, expected in zip((grad_input, grad_weight, grad_bias), wanted, strict=True):
         torch.testing.assert_close(got.cpu(), expected)
+
+
+@pytest.mark.parametrize("own_thread", [None, False, True])
+def test_backward_runs_where_it_is_called_unless_told_otherwise(own_thread):
+    threads = []
+    tensor = torch.ones(2, device=DEVICE, requires_grad=True)
+    result = tensor * 2
+    result.register_hook(lambda _: threads.append(threading.get_ident()))
+    default = torch.autograd.is_multithreading_enabled()
+    with torch.autograd.set_multithreading_enabled(default if own_thread is None else own_thread):
+        result.sum().backward()
+    assert (threads[0] != threading.get_ident()) == bool(own_thread)
+    assert tensor.grad.tolist() == [2, 2]
