@@ -228,10 +228,10 @@ class Sweep {
 
   // Around every border: nothing, fewer than ranks, primes, where the way of the data changes.
   std::vector<size_t> Counts() const {
-    std::vector<size_t> counts = {0, 1, 3, n_ - 1, 17, 1021};
-    std::vector<size_t> borders = {24, 65536};
+    std::vector<size_t> counts = {0, 3, n_ - 1, 1021, 65536 / size_, 65536 / size_ + 1};
+    std::vector<size_t> borders;
     if (Full()) {
-      counts.insert(counts.end(), {2, 5, 7, 257, 4099, 65537, kLargest});
+      counts.insert(counts.end(), {1, 2, 5, 7, 17, 257, 4099, 65537, kLargest});
       borders = {24, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144};
     }
     for (size_t border : borders) {
