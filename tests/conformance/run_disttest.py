@@ -80,8 +80,11 @@ def prepare(options, logs, folder):
     multiprocessing.set_forkserver_preload(["disttest_suite"])
 
 
-def excluded(name):
-    return next((why for what, why in EXCLUSIONS.items() if re.match(what, name)), None)
+def excluded(name, mode):
+    names = (name, f"{mode}:{name}")
+    return next(
+        (why for what, why in EXCLUSIONS.items() if any(re.match(what, n) for n in names)), None
+    )
 
 
 def run_one(suite, name, logs):
@@ -152,7 +155,7 @@ def run(options):
             if start - begin > options.budget:
                 results[name] = ("not run", "the budget is spent")
                 continue
-            why = excluded(name)
+            why = excluded(name, options.mode)
             results[name] = ("excluded", why) if why else run_one(module.DistSuite, name, logs)
             outcome, why = results[name]
             print(f"{outcome:8} {time.monotonic() - start:6.1f}s {name} {why[:150]}", flush=True)
