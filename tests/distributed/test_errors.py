@@ -209,7 +209,7 @@ class TimeoutTest(RankTestCase):
             "cpu": lambda tensor, event: tensor.cpu(),
         }
         for name, read in readers.items():
-            group = dist.new_group([0, 1], "occl")
+            group = dist.new_group([0, 1], backend="occl")
             tensor = torch.ones(4, device=self.device)
             dist.all_reduce(tensor, group=group)
             self.assertEqual(tensor.tolist(), [2.0] * 4)
