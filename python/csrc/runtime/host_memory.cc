@@ -1,7 +1,9 @@
 #include "python/csrc/runtime/host_memory.h"
 
+#include <chrono>
 #include <cstring>
 #include <memory>
+#include <mutex>
 
 #include "python/csrc/runtime/device.h"
 #include "python/csrc/runtime/event.h"
@@ -20,13 +22,24 @@ struct OpenregHostAllocatorImpl : public at::CachingHostAllocatorImpl<c10::Strea
  private:
   void allocate_host_memory(std::size_t size, void** ptr) override {
     ensure_initialized();
+    const auto start = std::chrono::steady_clock::now();
     OR_CHECK(orHostAlloc(ptr, size));
+    note_time(&stats_.host_alloc_time, start);
   }
 
   void free_block(at::HostBlock<c10::Stream>* block) override {
     if (!in_bad_fork()) {
+      const auto start = std::chrono::steady_clock::now();
       OR_WARN(orHostFree(block->ptr_));
+      note_time(&stats_.host_free_time, start);
     }
+  }
+
+  void note_time(c10::CachingAllocator::DurationStat* stat,
+                 std::chrono::steady_clock::time_point start) {
+    const auto taken = std::chrono::steady_clock::now() - start;
+    const std::lock_guard<std::mutex> lock(stats_.timing_mutex_);
+    stat->increase(std::chrono::duration_cast<std::chrono::microseconds>(taken).count());
   }
 
   void record_stream(std::optional<std::vector<OpenregEvent>>& events,
