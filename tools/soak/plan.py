@@ -1,0 +1,184 @@
+"""What one round of the soak does, as pure data: everything follows from the round's seed.
+
+A plan is a list of steps in one order that every rank keeps, so it cannot deadlock; a rank does the
+steps of the groups it is in. A plan has at most one misfortune.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+COLLECTIVES = (
+    "all_reduce",
+    "broadcast",
+    "reduce",
+    "all_gather",
+    "all_gather_into_tensor",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "gather",
+    "scatter",
+    "all_to_all_single",
+    "all_to_all",
+    "barrier",
+)
+MESSAGES = ("send_recv", "ring")
+# Every rank of the group waits for every other one.
+_WAIT_FOR_ALL = ("all_reduce", "all_gather", "all_gather_into_tensor", "barrier")
+
+DTYPES = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "uint8", "int16")
+REDUCTIONS = ("SUM", "MIN", "MAX", "PRODUCT", "AVG")
+_SIZES = (0, 1, 2, 3, 7, 64, 1000, 4099, 20_000, 70_001, 300_000)
+
+# What may go wrong, and how often (of 100 rounds).
+MISFORTUNES = {
+    "none": 22,
+    "kill": 22,
+    "exit": 4,
+    "raise": 4,
+    "leave": 4,
+    "die_before_use": 0,  # only by name: nobody hears of it before the timeout
+    "stop": 6,
+    "pause": 4,
+    "mismatch": 6,
+    "abort": 4,
+}
+DEADLY = ("kill", "exit", "raise", "die_before_use", "leave")
+LATE = ("stop",)  # the others' deadline ends their operations
+HARMLESS = ("none", "pause")
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One operation of one group."""
+
+    number: int
+    kind: str
+    group: int  # index in Plan.groups
+    dtype: str
+    count: int  # elements of a part
+    reduction: str
+    root: int  # index in the group; of a send_recv: the sender
+    peer: int  # index in the group; the receiver
+    asynchronous: bool
+    side_stream: bool
+    lag: int  # steps until the result is looked at
+
+
+@dataclasses.dataclass(frozen=True)
+class Misfortune:
+    """What goes wrong: at a step of the victim, after a delay."""
+
+    kind: str
+    victim: int
+    step: int
+    delay_us: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """One round."""
+
+    seed: int
+    world: int
+    groups: tuple[tuple[int, ...], ...]  # [0] is the world
+    steps: tuple[Step, ...]
+    misfortune: Misfortune
+    timeout_s: float
+    eager: bool  # groups are made with a device, so they meet at once
+    shrinks: bool  # the survivors of a death go on in a smaller group
+
+    def affected(self, group: int) -> bool:
+        """Says whether the misfortune may fail operations of the group."""
+        kind = self.misfortune.kind
+        if kind in HARMLESS:
+            return False
+        if kind in ("mismatch", "abort"):
+            return group == self.steps[self.misfortune.step].group
+        return self.misfortune.victim in self.groups[group]
+
+
+def _group(rng: random.Random, world: int) -> tuple[int, ...]:
+    return tuple(sorted(rng.sample(range(world), rng.randint(1, world))))
+
+
+def _step(rng: random.Random, number: int, groups: list[tuple[int, ...]], kinds: tuple[str, ...]):
+    group = rng.choice([0, rng.randrange(len(groups))])
+    size = len(groups[group])
+    kind = rng.choice(kinds)
+    if size < 2 and kind in MESSAGES:
+        kind = "barrier"
+    dtype = rng.choice(DTYPES)
+    reduction = rng.choice(REDUCTIONS)
+    if reduction == "AVG" and "int" in dtype:
+        reduction = "SUM"
+    count = rng.choice(_SIZES)
+    if rng.random() < 0.5:
+        count = min(count, 5000) + rng.randint(0, 3)
+    root = rng.randrange(size)
+    peer = rng.choice([i for i in range(size) if i != root] or [0])
+    return Step(
+        number=number,
+        kind=kind,
+        group=group,
+        dtype=dtype,
+        count=count,
+        reduction=reduction,
+        root=root,
+        peer=peer,
+        asynchronous=rng.random() < 0.6,
+        side_stream=rng.random() < 0.25,
+        lag=rng.choice((0, 0, 1, 3, 6)),
+    )
+
+
+def _meet_first(steps: list[Step]) -> list[Step]:
+    """A group's first operation is one of all its ranks: they meet there, if not when made."""
+    met: set[int] = set()
+    for index, step in enumerate(steps):
+        if step.group not in met and step.kind == "send_recv":
+            steps[index] = dataclasses.replace(step, kind="barrier")
+        met.add(step.group)
+    return steps
+
+
+def make_plan(seed: int, only: str | None = None) -> Plan:
+    """The round of this seed; `only` names its misfortune instead of leaving it to chance."""
+    rng = random.Random(seed)
+    world = rng.choice((2, 2, 3, 3, 4, 5))
+    chance = rng.choices(list(MISFORTUNES), list(MISFORTUNES.values()))[0]
+    kind = only or chance
+    waits_alike = kind in LATE
+    groups = [tuple(range(world))]
+    groups += [_group(rng, world) for _ in range(0 if waits_alike else rng.randint(0, 4))]
+    kinds = _WAIT_FOR_ALL if waits_alike else COLLECTIVES + MESSAGES
+    steps = _meet_first([_step(rng, i, groups, kinds) for i in range(rng.randint(8, 40))])
+    victim = rng.randrange(world)
+    candidates = [s.number for s in steps if victim in groups[s.group] and s.number > 0] or [0]
+    if kind in ("mismatch", "abort"):
+        candidates = [
+            s.number
+            for s in steps
+            if victim in groups[s.group] and len(groups[s.group]) > 1 and s.kind in _WAIT_FOR_ALL
+        ]
+        if not candidates:
+            kind = "none"
+            candidates = [0]
+    eager = kind != "die_before_use" and rng.random() < 0.6
+    misfortune = Misfortune(
+        kind=kind,
+        victim=victim,
+        step=rng.choice(candidates),
+        delay_us=rng.choice((0, 20, 100, 400, 2000, 10_000)) + rng.randint(0, 50),
+    )
+    return Plan(
+        seed=seed,
+        world=world,
+        groups=tuple(groups),
+        steps=tuple(steps),
+        misfortune=misfortune,
+        timeout_s=1.5 if waits_alike else 60.0,
+        eager=eager,
+        shrinks=eager and kind in ("kill", "exit", "raise") and world > 2,
+    )
