@@ -9,10 +9,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import oracle
 import torch
 import torch.distributed as dist
-
-import oracle
 from plan import Step
 
 Check = tuple[torch.Tensor, torch.Tensor]

@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-
 from operations import Issue, Place
 from plan import Plan, Step
 

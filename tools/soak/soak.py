@@ -18,7 +18,6 @@ import time
 
 import torch
 import torch_openreg  # noqa: F401  (registers the backend; the ranks are forked with it)
-
 from plan import MISFORTUNES, Plan, make_plan
 from watch import Outcome, Round
 

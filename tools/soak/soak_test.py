@@ -1,10 +1,9 @@
 """The soak finds nothing in a round of each misfortune, and finds what is made wrong."""
 
-import pytest
-import torch
-
 import oracle
+import pytest
 import soak
+import torch
 from operations import Issue
 from plan import MISFORTUNES, make_plan
 from rank import Rank
