@@ -1,15 +1,16 @@
 #include "openreg/runtime/config.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <sched.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <mutex>
-#include <sstream>
+#include <string>
 #include <vector>
 
 namespace openreg {
@@ -59,22 +60,39 @@ Status ParseMemorySize(const char* text, uint64_t* bytes) {
 
 namespace {
 
+// The lines of a file, none if it cannot be read. By stdio: where no descriptor is left, UBSan,
+// which looks at objects through a pipe, takes every stream of C++ for no stream.
+std::vector<std::string> ReadLines(const std::string& path) {
+  std::vector<std::string> lines;
+  FILE* file = std::fopen(path.c_str(), "re");
+  if (file == nullptr) return lines;
+  char* line = nullptr;
+  size_t capacity = 0;
+  while (getline(&line, &capacity, file) >= 0) {
+    line[strcspn(line, "\n")] = '\0';
+    lines.emplace_back(line);
+  }
+  std::free(line);
+  std::fclose(file);
+  return lines;
+}
+
 // The first number in a file, or `fallback` ("max" in a cgroup file is no number).
 uint64_t ReadNumber(const std::string& path, uint64_t fallback) {
-  std::ifstream file(path);
-  uint64_t value;
-  return file >> value ? value : fallback;
+  const std::vector<std::string> lines = ReadLines(path);
+  uint64_t value = 0;
+  return !lines.empty() && std::sscanf(lines[0].c_str(), "%" SCNu64, &value) == 1 ? value
+                                                                                  : fallback;
 }
 
 // The number after `key` in a file of "key value" lines.
 uint64_t ReadField(const std::string& path, const std::string& key, uint64_t fallback) {
-  std::ifstream file(path);
-  std::string name;
-  uint64_t value;
-  std::string line;
-  while (std::getline(file, line)) {
-    std::istringstream words(line);
-    if (words >> name >> value && name == key) return value;
+  for (const std::string& line : ReadLines(path)) {
+    uint64_t value = 0;
+    if (line.starts_with(key + " ") &&
+        std::sscanf(line.c_str() + key.size(), "%" SCNu64, &value) == 1) {
+      return value;
+    }
   }
   return fallback;
 }
@@ -88,9 +106,7 @@ struct CgroupFolder {
 // its own cgroup as the root, so folders that do not exist are left to ReadNumber's fallback.
 std::vector<CgroupFolder> CgroupFolders() {
   std::vector<CgroupFolder> folders;
-  std::ifstream file("/proc/self/cgroup");
-  std::string line;
-  while (std::getline(file, line)) {
+  for (const std::string& line : ReadLines("/proc/self/cgroup")) {
     size_t first = line.find(':');
     size_t second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
