@@ -152,7 +152,7 @@ Status Event::QueueWait(Stream* stream) {
   // In order anyway on the own stream.
   if (record.stream == nullptr || record.stream == stream) return Status();
   if (record.stream->Passed(record.sequence)) {
-    record.stream->CopyErrorTo(stream);
+    if (record.stream->id() == record.stream_id) record.stream->CopyErrorTo(stream);
     return Status();
   }
   work.data[0] = reinterpret_cast<uint64_t>(record.stream);

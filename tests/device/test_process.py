@@ -127,6 +127,28 @@ def test_exit_while_a_thread_waits_for_a_device():
     run_python(code)
 
 
+def test_exit_while_threads_come_back_from_waits():
+    # Daemon threads are between a wait and the interpreter whenever it begins to end.
+    code = """
+        import threading, time, torch, torch_openreg
+        from torch_openreg import _C
+        def work(index):
+            stream = torch.openreg.Stream()
+            event = torch.openreg.Event()
+            while True:
+                gate = _C._StreamGate(stream, 60.0)
+                event.record(stream)
+                threading.Thread(target=gate.open, daemon=True).start()
+                (stream.synchronize, event.synchronize, torch.openreg.synchronize)[index % 3]()
+        for index in range(6):
+            threading.Thread(target=work, args=(index,), daemon=True).start()
+        time.sleep(0.2)
+    """
+    for _ in range(2):
+        done = run_python(code)
+        assert "terminate" not in done.stderr, done.stderr
+
+
 def test_ten_thousand_allocations_leave_the_process_where_it_was():
     code = """
         import torch, torch_openreg

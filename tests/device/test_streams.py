@@ -223,6 +223,16 @@ def test_a_failure_on_a_stream_is_raised_by_whoever_reads_behind_it(reader):
     del held
 
 
+def test_a_failure_reaches_a_stream_that_waits_with_its_text():
+    failed, waiter = torch.openreg.Stream(), torch.openreg.Stream()
+    held = _C._StreamGate(failed, 0.001)
+    waiter.wait_stream(failed)
+    with pytest.raises(torch.AcceleratorError, match="nobody opened the gate within 1 ms"):
+        waiter.synchronize()
+    torch.openreg.synchronize()  # it was told once
+    del held
+
+
 def test_a_failure_is_told_to_its_own_stream_only():
     failed, other = torch.openreg.Stream(), torch.openreg.Stream()
     held = _C._StreamGate(failed, 0.001)
@@ -259,6 +269,7 @@ def test_an_operator_that_must_wait_releases_the_interpreter_lock():
 
 
 def test_operators_that_make_tensors_are_queued_where_the_stream_stays_busy():
+    torch.empty(2, device="meta") + 1  # the first use of that device imports much
     stream = torch.openreg.Stream()
     a, b = torch.arange(6.0, device="openreg"), torch.full((6,), 2.0, device="openreg")
     stream.wait_stream(torch.openreg.current_stream())

@@ -123,6 +123,10 @@ void throw_error(orError_t error, const char* call, orStream_t stream) {
   AsyncFailure failures;
   if (error == orErrorLaunchFailure) {
     failures = take_async_failures(stream);
+    if (failures.text.empty()) {
+      // The runtime hands an error on to streams that wait for the one where it was left.
+      failures = take_async_failures(nullptr);
+    }
     if (failures.distributed != nullptr) {
       std::rethrow_exception(failures.distributed);
     }
