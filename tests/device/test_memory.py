@@ -151,14 +151,15 @@ def test_statistics_of_pinned_memory():
     assert stats["active_bytes.allocated"] == 4 * MIB
     assert stats["allocated_bytes.current"] >= stats["active_bytes.current"]
     assert stats["allocations.current"] >= stats["active_requests.current"]
-    assert stats["num_host_alloc"] == stats["allocations.allocated"]
-    assert {"host_alloc_time.count", "host_free_time.avg"} <= stats.keys()
+    assert stats["host_alloc_time.count"] == stats["num_host_alloc"]
     nested = torch.openreg.host_memory_stats_as_nested_dict()
     assert nested["active_bytes"]["peak"] == stats["active_bytes.peak"] >= 4 * MIB
     del pinned
     freed = torch.openreg.host_memory_stats()
     assert freed["active_bytes.current"] == before["active_bytes.current"]
     assert freed["active_bytes.freed"] == 4 * MIB
+    torch.accelerator.empty_host_cache()
+    assert torch.openreg.host_memory_stats()["allocated_bytes.current"] < 4 * MIB
 
 
 def test_out_of_memory_has_the_usual_figures():

@@ -51,6 +51,9 @@ void initialize_slow() {
   static const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
   TORCH_CHECK(registered == 0, "openreg: pthread_atfork failed with ", registered);
   torch::utils::register_fork_handler_for_device_init(c10::DeviceType::PrivateUse1);
+  // torch asks its own flag before it empties the cache of pinned memory, and sets it itself only
+  // where a tensor of the device is made.
+  torch::utils::set_requires_device_init(c10::DeviceType::PrivateUse1, false);
   initialized.store(true, std::memory_order_release);
 }
 
