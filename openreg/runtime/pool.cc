@@ -6,8 +6,9 @@ namespace openreg {
 namespace {
 
 constexpr int kBlocksPerSlab = 128;
-// A large block is split only if a large block remains.
-constexpr size_t kLargeRemainder = kSmallLimit;
+// A large block is split unless hardly anything remains: what is not split off is memory that the
+// allocation takes and does not use, here at most a 32nd of it.
+constexpr size_t kLargeRemainder = kSmallLimit / 32;
 
 }  // namespace
 
