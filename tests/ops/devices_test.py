@@ -57,11 +57,22 @@ def test_factories_follow_the_device_argument():
         assert torch.tril_indices(3, 3).device == torch.device("openreg:1")
 
 
-def test_sparse_and_quantized_tensors_are_refused():
-    with pytest.raises(NotImplementedError, match="openreg has"):
-        torch.eye(2, device=DEVICE).to_sparse()
-    with pytest.raises(NotImplementedError, match="openreg has|quantize"):
-        torch.quantize_per_tensor(torch.ones(2, device=DEVICE), 0.1, 0, torch.qint8)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.quantize_per_tensor(torch.ones(2, device=DEVICE), 0.1, 0, torch.qint8),
+        lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8).to(DEVICE),
+        lambda: torch.empty(2, dtype=torch.qint8, device=DEVICE),
+    ],
+)
+def test_quantized_tensors_are_refused(make):
+    with pytest.raises(NotImplementedError, match="openreg has no quantized tensors"):
+        make()
+
+
+def test_tensors_of_onednn_are_refused():
+    with pytest.raises(NotImplementedError, match="openreg has no Mkldnn tensors"):
+        torch.ones(2, device=DEVICE).to_mkldnn()
 
 
 def test_an_operator_that_does_not_exist_says_so():

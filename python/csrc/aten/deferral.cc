@@ -83,7 +83,8 @@ bool passes_on_meta(const c10::OperatorHandle& op, const Stack& arguments) {
 std::optional<std::vector<at::Tensor>> make_results(const MetaRun& run, c10::DeviceIndex device) {
   std::vector<at::Tensor> made;
   for (const c10::IValue& result : run.results) {
-    if (!result.isTensor() || !result.toTensor().defined()) {
+    if (!result.isTensor() || !result.toTensor().defined() ||
+        result.toTensor().layout() != at::kStrided) {
       return std::nullopt;
     }
     const at::Tensor& meta = result.toTensor();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "python/csrc/aten/boxed_call.h"
+#include "python/csrc/aten/composite.h"
 #include "python/csrc/aten/cpu_call.h"
 #include "python/csrc/aten/deferral.h"
 #include "python/csrc/aten/operator_lists.h"
@@ -13,27 +14,34 @@
 namespace torch_openreg {
 namespace {
 
+using c10::DispatchKey;
 using c10::IValue;
 using torch::jit::Stack;
 
-void wrap_result(CpuCall& call, IValue& value) {
+void wrap_result(Composites& tensors, IValue& value) {
   if (value.isTensor()) {
-    value = call.wrap(std::move(value).toTensor());
+    value = tensors.wrap(std::move(value).toTensor());
   } else if (value.isTensorList()) {
     c10::List<at::Tensor> list;
     for (at::Tensor& tensor : std::move(value).toTensorVector()) {
-      list.push_back(call.wrap(std::move(tensor)));
+      list.push_back(tensors.wrap(std::move(tensor)));
     }
     value = std::move(list);
   }
 }
 
-void check_exists(const c10::OperatorHandle& op) {
+// The CPU's key for the kind of tensors (dense, sparse, nested) that `keys` is about.
+DispatchKey cpu_key(c10::DispatchKeySet keys) {
+  return c10::toRuntimePerBackendFunctionalityKey(keys.highestFunctionalityKey(),
+                                                  c10::BackendComponent::CPUBit);
+}
+
+void check_exists(const c10::OperatorHandle& op, DispatchKey key) {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), "The operator '",
-      op.operator_name(),
-      "' does not exist for openreg: it has no kernel of its own and the CPU, whose kernel would "
-      "compute it, has none either.");
+      op.hasComputedKernelForDispatchKey(key), "The operator '", op.operator_name(),
+      "' does not exist for openreg", key == DispatchKey::CPU ? "" : " with such tensors",
+      ": it has no kernel of its own and the CPU, whose kernel would compute it, has none either (",
+      key, ").");
 }
 
 // A kernel of torch's own. Others may run Python, which must not find its allocations on a device.
@@ -46,19 +54,20 @@ bool is_torch_kernel(const c10::OperatorHandle& op) {
 namespace {
 
 // Waits until the device's stream is empty, if it has to.
-void compute(const c10::OperatorHandle& op, CpuCall& call, const std::vector<at::Tensor>& tensors,
-             Stack* stack) {
+void compute(const c10::OperatorHandle& op, DispatchKey key, CpuCall& call,
+             const std::vector<at::Tensor>& originals, Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   const size_t begin = stack->size() - schema.arguments().size();
-  const at::Tensor* next = tensors.data();
-  replace_tensors(schema, stack->data() + begin, [&](const at::Tensor&, bool written) {
-    return call.at(call.add(*next++, written));
-  });
+  Composites tensors(call);
+  const at::Tensor* next = originals.data();
+  replace_tensors(schema, stack->data() + begin,
+                  [&](const at::Tensor&, bool written) { return tensors.add(*next++, written); });
   replace_devices(schema, stack->data() + begin, call);
-  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  op.redispatchBoxed(c10::DispatchKeySet(key), stack);
   call.finish();
+  tensors.finish();
   for (size_t i = begin; i < stack->size(); ++i) {
-    wrap_result(call, (*stack)[i]);
+    wrap_result(tensors, (*stack)[i]);
   }
 }
 
@@ -99,8 +108,9 @@ bool queue(const c10::OperatorHandle& op, c10::DeviceIndex device, Stack* stack)
 
 }  // namespace
 
-void cpu_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, Stack* stack) {
-  check_exists(op);
+void cpu_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  const DispatchKey key = cpu_key(keys);
+  check_exists(op, key);
   const c10::FunctionSchema& schema = op.schema();
   const char* name = schema.name().c_str();
   const size_t count = schema.arguments().size();
@@ -111,9 +121,11 @@ void cpu_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, S
   }
   std::vector<at::Tensor> tensors;
   tensors.reserve(count);
+  bool to_host = false;
   const auto arguments = torch::jit::last(*stack, count);
   for_each_tensor(schema, arguments, [&](const at::Tensor& tensor, bool written) {
     written ? finder.see_written(tensor) : finder.see(tensor);
+    to_host = to_host || (written && tensor.defined() && tensor.device().is_cpu());
     tensors.push_back(tensor);
   });
   for (const IValue& value : arguments) {
@@ -123,57 +135,70 @@ void cpu_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, S
   }
 
   const c10::DeviceIndex device = finder.device();
-  if (is_torch_kernel(op) && (may_be_deferred(schema) || makes_tensors(schema))) {
+  if (key == DispatchKey::CPU && is_torch_kernel(op) &&
+      (may_be_deferred(schema) || makes_tensors(schema))) {
     CpuCall call(std::try_to_lock, name, device);
     if (call) [[likely]] {
-      compute(op, call, tensors, stack);
+      compute(op, key, call, tensors, stack);
       return;
     }
     if (queue(op, device, stack)) {
       return;
     }
   }
-  CpuCall call(name, device, is_torch_kernel(op));
-  compute(op, call, tensors, stack);
+  CpuCall call(name, device, is_torch_kernel(op) && !to_host);
+  compute(op, key, call, tensors, stack);
 }
 
 namespace {
 
-// Sparse, quantized and nested tensors of the device: there are none.
-void refuse_layout(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* /*stack*/) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "openreg has dense tensors only: '", op.operator_name(),
-                              "' was called with ", keys.highestPriorityTypeId(),
-                              ". Convert the tensor with to_dense() or dequantize(), or move it "
-                              "with cpu() first.");
+// Quantized tensors of the device: there are none.
+void refuse_quantized(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
+                      Stack* /*stack*/) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "openreg has no quantized tensors: '", op.operator_name(),
+                              "' was called for one. Convert the tensor with dequantize(), or move "
+                              "it with cpu() first.");
 }
 
-void register_refusal(torch::Library& m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
+// The kernels that torch would compose for an unknown device although the CPU has its own.
+bool is_composed_elsewhere(const c10::OperatorHandle& op, DispatchKey cpu) {
+  return op.hasKernelForDispatchKey(cpu) &&
+         (op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional) ||
+          op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
+          (cpu != DispatchKey::CPU &&
+           op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd)));
+}
+
+bool is_preferred(const c10::OperatorHandle& op, DispatchKey cpu) {
+  if (is_composed_elsewhere(op, cpu)) {
+    return true;
+  }
+  const c10::OperatorName& name = op.operator_name();
+  return cpu == DispatchKey::CPU &&
+         (name.name.rfind("aten::_foreach_", 0) == 0 || is_composed_for_cpu_only(name));
 }
 
 }  // namespace
 
 void register_preferred_fallbacks() {
-  // Kept for ever: destroying it would take the registrations back.
-  static auto* const library = new torch::Library(
-      torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  constexpr std::pair<DispatchKey, DispatchKey> kKeys[] = {
+      {DispatchKey::CPU, DispatchKey::PrivateUse1},
+      {DispatchKey::SparseCPU, DispatchKey::SparsePrivateUse1},
+      {DispatchKey::SparseCsrCPU, DispatchKey::SparseCsrPrivateUse1},
+      {DispatchKey::NestedTensorCPU, DispatchKey::NestedTensorPrivateUse1}};
   auto& dispatcher = c10::Dispatcher::singleton();
-  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-    if (name.name.rfind("aten::", 0) != 0) {
-      continue;
-    }
-    const auto op = dispatcher.findOp(name);
-    if (!op.has_value() || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
-      continue;
-    }
-    const bool composed_elsewhere =
-        op->hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
-        (op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) ||
-         op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd));
-    const bool foreach = name.name.rfind("aten::_foreach_", 0) == 0;
-    if (composed_elsewhere || foreach || is_composed_for_cpu_only(name)) {
-      library->impl(c10::toString(name).c_str(),
-                    torch::CppFunction::makeFromBoxedFunction<&cpu_fallback>());
+  for (const auto& [cpu, own] : kKeys) {
+    // Kept for ever: destroying it would take the registrations back.
+    auto* const library = new torch::Library(torch::Library::IMPL, "aten", own, __FILE__, __LINE__);
+    for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+      if (name.name.rfind("aten::", 0) != 0) {
+        continue;
+      }
+      const auto op = dispatcher.findOp(name);
+      if (op.has_value() && !op->hasKernelForDispatchKey(own) && is_preferred(*op, cpu)) {
+        library->impl(c10::toString(name).c_str(),
+                      torch::CppFunction::makeFromBoxedFunction<&cpu_fallback>());
+      }
     }
   }
 }
@@ -181,9 +206,17 @@ void register_preferred_fallbacks() {
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&cpu_fallback>());
 }
-TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) { register_refusal(m); }
-TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) { register_refusal(m); }
-TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) { register_refusal(m); }
-TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) { register_refusal(m); }
+TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&cpu_fallback>());
+}
+TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&cpu_fallback>());
+}
+TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&cpu_fallback>());
+}
+TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_quantized>());
+}
 
 }  // namespace torch_openreg

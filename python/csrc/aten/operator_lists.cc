@@ -15,10 +15,11 @@ bool contains(const std::array<std::string_view, N>& names, std::string_view nam
 }  // namespace
 
 bool accepts_host_tensors(std::string_view op) {
-  static constexpr std::array<std::string_view, 8> kNames = {"aten::_index_put_impl_",
+  static constexpr std::array<std::string_view, 9> kNames = {"aten::_index_put_impl_",
                                                              "aten::_pack_padded_sequence",
                                                              "aten::_unsafe_index",
                                                              "aten::_unsafe_index_put",
+                                                             "aten::copy_",
                                                              "aten::index",
                                                              "aten::index_put",
                                                              "aten::index_put_",

@@ -20,8 +20,11 @@ class Mover:
 
     def tensor(self, tensor):
         """Returns the copy of one tensor, a leaf."""
-        if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
-            raise UnsupportedSampleError(f"a {tensor.layout} tensor")
+        if tensor.is_quantized or tensor.is_nested:
+            raise UnsupportedSampleError(f"a tensor of type {tensor.type()}")
+        if tensor.layout != torch.strided:
+            copy = tensor.detach().clone().to(self.device)
+            return copy.requires_grad_(tensor.requires_grad)
         with torch.no_grad():
             plain = tensor.detach()
             storage = plain.untyped_storage()
