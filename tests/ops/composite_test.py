@@ -150,3 +150,11 @@ def test_an_encoder_skips_padding_through_nested_tensors():
 def test_what_the_cpu_does_not_compute_is_an_error_that_says_so():
     with pytest.raises(NotImplementedError, match="does not exist for openreg with such tensors"):
         DENSE.to(DEVICE).to_sparse().cumsum(0)
+
+
+def test_the_backward_of_a_reduced_product_is_refused():
+    sparse = to_layout(DENSE, "sparse_csr").to(DEVICE).requires_grad_()
+    product = torch.sparse.mm(sparse, torch.ones(3, 2, device=DEVICE), "amax")
+    assert product.tolist() == [[2, 2], [3, 3], [5, 5], [0, 0]]
+    with pytest.raises(NotImplementedError, match="torch.sparse.mm with a reduction"):
+        product.sum().backward()

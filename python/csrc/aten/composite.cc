@@ -104,6 +104,16 @@ at::Tensor Composites::add(const at::Tensor& original, bool written) {
     return original;
   }
   std::vector<at::Tensor> aliases;
+  // The same tensor twice has to stay one, as in CpuCall::add.
+  for (Entry& entry : entries_) {
+    if (entry.original->is_same(original)) {
+      for (const at::Tensor& part : parts_of(original)) {
+        call_.add(part, written);
+      }
+      entry.written = entry.written || written;
+      return entry.host;
+    }
+  }
   for (at::Tensor& part : parts_of(original)) {
     parts_.push_back(std::move(part));
     aliases.push_back(call_.at(call_.add(parts_.back(), written)));
