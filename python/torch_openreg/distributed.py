@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import datetime
 import sys
+import time
 from typing import TYPE_CHECKING, cast
 
 from torch_openreg import _C, dtensor_random
@@ -21,6 +22,7 @@ DEVICE_NAME = "openreg"
 
 # How long the interpreter's exit waits for operations of groups that were not destroyed.
 _EXIT_DRAIN = datetime.timedelta(seconds=10)
+_INTERRUPT_GRACE_S = 0.2
 
 
 def _create_process_group(
@@ -53,9 +55,14 @@ def _create_process_group(
 
 
 def _shutdown_at_exit() -> None:
-    # After an uncaught exception (Ctrl-C among them) nobody waits.
-    failed = getattr(sys, "last_value", None) is not None
-    _C._shutdown_process_groups(datetime.timedelta(0) if failed else _EXIT_DRAIN)
+    # After an uncaught exception (Ctrl-C among them) nobody waits, and what fails now is no news.
+    error = getattr(sys, "last_value", None)
+    if error is not None:
+        _C._log_no_failures()
+    if isinstance(error, KeyboardInterrupt):
+        # The other ranks have been interrupted too: let them find that out before this one's end.
+        time.sleep(_INTERRUPT_GRACE_S)
+    _C._shutdown_process_groups(datetime.timedelta(0) if error is not None else _EXIT_DRAIN)
 
 
 def register() -> None:

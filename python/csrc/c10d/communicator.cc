@@ -25,6 +25,8 @@ constexpr std::size_t kMaxPointToPointStreams = 64;
 // Distinct factors of PREMUL_SUM; a program has one or two.
 constexpr std::size_t kMaxPremulSums = 1024;
 
+std::atomic<bool> leaving{false};
+
 bool is_busy(const OpenregStream& stream) {
   return orStreamQuery(stream.handle) == orErrorNotReady;
 }
@@ -74,9 +76,11 @@ occlResult_t with_scalar(occlDataType_t type, const c10::complex<double>& factor
 
 c10::intrusive_ptr<Communicator> Communicator::join(const c10::intrusive_ptr<c10d::Store>& store,
                                                     const GroupIdentity& group,
-                                                    const Settings& settings) {
+                                                    const Settings& settings,
+                                                    std::vector<Announcement> peers) {
   const GilReleaseIfHeld no_gil;
   auto meeting = std::make_unique<StoreAdapter>(store, group.rank);
+  meeting->watch(std::move(peers));
   occlConfig_t config = OCCL_CONFIG_INITIALIZER;
   config.timeout_ms = settings.timeout.count();
   config.initTimeout_ms = settings.timeout.count();
@@ -116,6 +120,13 @@ void Communicator::await_ranks_slow(const GroupIdentity& group) {
       const std::string detail = last_error_text(result, nullptr);
       meeting_->rethrow_if(result);
       throw_failure(result, failure_message(group, "init", 0, result, detail));
+    }
+    const std::string dead = result == occlSuccess ? "" : meeting_->find_dead();
+    if (!dead.empty()) {
+      // Those who have joined wait as well, some of them on their streams.
+      abort(dead + " ended before it came");
+      throw_failure(occlRemoteError, failure_message(group, "init", 0, occlRemoteError,
+                                                     dead + " ended before it came"));
     }
     check_signals();
   }
@@ -221,7 +232,7 @@ occlResult_t Communicator::async_error() const {
 
 void Communicator::report_first_failure(const GroupIdentity& group,
                                         const std::string& message) noexcept {
-  if (failure_reported_.exchange(true)) {
+  if (failure_reported_.exchange(true) || leaving.load(std::memory_order_relaxed)) {
     return;
   }
   try {
@@ -240,6 +251,8 @@ void Communicator::report_first_failure(const GroupIdentity& group,
     LOG(ERROR) << message << " (and reporting it failed: " << error.what() << ")";
   }
 }
+
+void Communicator::log_no_failures() { leaving.store(true, std::memory_order_relaxed); }
 
 void Communicator::destroy() {
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -40,10 +40,11 @@ class Communicator final : public c10::intrusive_ptr_target {
   };
 
   // Waits for no other rank: send and receive need their two ranks only. Without the interpreter
-  // lock. Throws DistBackendError, or what the store threw.
+  // lock. Throws DistBackendError, or what the store threw. `peers` says where to find out that a
+  // rank has died before it came.
   static c10::intrusive_ptr<Communicator> join(const c10::intrusive_ptr<c10d::Store>& store,
-                                               const GroupIdentity& group,
-                                               const Settings& settings);
+                                               const GroupIdentity& group, const Settings& settings,
+                                               std::vector<Announcement> peers);
   // Takes over `comm`, whose ranks meet in `meeting` (nullptr: they have met).
   Communicator(occlComm_t comm, const Settings& settings, std::unique_ptr<StoreAdapter> meeting);
   // Destroys without waiting for anybody.
@@ -82,6 +83,8 @@ class Communicator final : public c10::intrusive_ptr_target {
   // Logs the first failure of this communicator (one line, and what every rank did last), and
   // writes the flight recorder's dump if that is asked for. Thread-safe; never waits for a lock.
   void report_first_failure(const GroupIdentity& group, const std::string& message) noexcept;
+  // From now on nothing is logged: the program is ending for a reason of its own.
+  static void log_no_failures();
 
   // Pending operations are aborted; peers that need them get an error. Thread-safe.
   void destroy();

@@ -48,6 +48,9 @@ ProcessGroupOCCL::ProcessGroupOCCL(c10::intrusive_ptr<c10d::Store> store, int ra
                     options_->global_ranks_in_group.size(), " entries for ", size, " ranks");
   pg_uid_ = options_->group_name;
   init();
+  if (store_ != nullptr && size > 1) {
+    announce_presence(*store_, rank);
+  }
   const std::lock_guard<std::mutex> lock(groups().mutex);
   groups().live.insert(this);
 }
@@ -117,13 +120,39 @@ c10::intrusive_ptr<Communicator> ProcessGroupOCCL::joined_communicator(c10::Devi
   ensure_initialized();
   const Communicator::Settings settings{device, options_->timeout,
                                         options_->is_high_priority_stream};
-  auto made = Communicator::join(store_, *identity(), settings);
+  auto made = Communicator::join(store_, *identity(), settings, announcements_of_peers());
   const std::lock_guard<std::mutex> lock(state_mutex_);
   if (!aborted_.empty()) {
     made->abort(aborted_);
   }
   first_device_ = first_device_ < 0 ? device : first_device_;
   return communicators_[device] = std::move(made);
+}
+
+std::vector<Announcement> ProcessGroupOCCL::announcements_of_peers() {
+  const auto global = [](const ProcessGroupOCCL& group, int rank) {
+    const auto& ranks = group.options_->global_ranks_in_group;
+    return ranks.empty() ? static_cast<std::uint64_t>(rank) : ranks[static_cast<std::size_t>(rank)];
+  };
+  // A peer may have died before it made this group: then the largest one, the world, knows it.
+  const std::lock_guard<std::mutex> lock(groups().mutex);
+  const ProcessGroupOCCL* world = this;
+  for (const ProcessGroupOCCL* const group : groups().live) {
+    world = group->store_ != nullptr && group->size_ > world->size_ ? group : world;
+  }
+  std::vector<Announcement> announcements;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) {
+      continue;
+    }
+    announcements.push_back({store_, peer, peer});
+    for (int other = 0; world != this && other < world->size_; ++other) {
+      if (global(*world, other) == global(*this, peer)) {
+        announcements.push_back({world->store_, other, peer});
+      }
+    }
+  }
+  return announcements;
 }
 
 occlRedOp_t ProcessGroupOCCL::reduction(const Call& call, const c10d::ReduceOp& op) {

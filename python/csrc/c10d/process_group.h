@@ -145,6 +145,7 @@ class ProcessGroupOCCL final : public c10d::Backend {
   enum class Needs { kPeer, kAll };
   c10::intrusive_ptr<Communicator> communicator(c10::DeviceIndex device, Needs needs);
   c10::intrusive_ptr<Communicator> joined_communicator(c10::DeviceIndex device);
+  std::vector<Announcement> announcements_of_peers();
   occlRedOp_t reduction(const Call& call, const c10d::ReduceOp& op);
   c10::DeviceIndex barrier_device(const c10d::BarrierOptions& opts);
   void check_nan(c10::ArrayRef<at::Tensor> inputs, const Call& call) const;

@@ -23,6 +23,8 @@ using Clock = std::chrono::steady_clock;
 // Between two looks into the store: short at first, because peers usually come together.
 constexpr std::chrono::microseconds kFirstPause{200};
 constexpr std::chrono::microseconds kLongestPause{10000};
+// Between two looks at peers that have not come.
+constexpr std::chrono::milliseconds kPresenceInterval{100};
 
 }  // namespace
 
@@ -74,10 +76,12 @@ occlResult_t StoreAdapter::read(const std::string& key, void* value, size_t capa
                                 int64_t timeout_ms) {
   const auto deadline = timeout_ms < 0 ? Clock::time_point::max()
                                        : Clock::now() + std::chrono::milliseconds(timeout_ms);
+  throw_if_dead();
   auto pause = kFirstPause;
   auto last_signal_check = Clock::now();
   // Store::wait cannot be interrupted, and logs each expiry: ask instead.
   while (!store_->check({key})) {
+    throw_if_dead();
     const auto now = Clock::now();
     if (now >= deadline) {
       return occlTimeout;
@@ -95,6 +99,21 @@ occlResult_t StoreAdapter::read(const std::string& key, void* value, size_t capa
   std::memcpy(value, found.data(), found.size());
   *size = found.size();
   return occlSuccess;
+}
+
+std::string StoreAdapter::find_dead() {
+  const auto now = Clock::now();
+  if (presence_ == nullptr || now < next_look_) {
+    return "";
+  }
+  next_look_ = now + kPresenceInterval;
+  return presence_->find_dead();
+}
+
+void StoreAdapter::throw_if_dead() {
+  if (const std::string dead = find_dead(); !dead.empty()) {
+    C10_THROW_ERROR(DistBackendError, dead + " ended before it came");
+  }
 }
 
 }  // namespace torch_openreg

@@ -4,11 +4,16 @@
 
 #include <c10/util/intrusive_ptr.h>
 
+#include <chrono>
 #include <exception>
+#include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
+#include <vector>
 
 #include "occl/api/occl.h"
+#include "python/csrc/c10d/presence.h"
 
 namespace torch_openreg {
 
@@ -21,6 +26,12 @@ class StoreAdapter {
   // the first's keys.
   StoreAdapter(c10::intrusive_ptr<c10d::Store> store, int rank,
                const char* purpose = "communicators");
+  // Where to look for ranks that die before they come.
+  void watch(std::vector<Announcement> peers) {
+    presence_ = std::make_unique<Presence>(std::move(peers));
+  }
+  // As Presence::find_dead; looks every kPresenceInterval only.
+  std::string find_dead();
 
   // The number in the prefix: the same on all ranks.
   const std::string& generation() const { return generation_; }
@@ -39,12 +50,15 @@ class StoreAdapter {
   static occlResult_t add(void* context, const char* key, int64_t delta, int64_t* sum);
   occlResult_t read(const std::string& key, void* value, size_t capacity, size_t* size,
                     int64_t timeout_ms);
+  void throw_if_dead();
 
   const c10::intrusive_ptr<c10d::Store> store_;
   std::string generation_;
   std::string prefix_;
   occlStore_t interface_;
   std::exception_ptr error_;
+  std::unique_ptr<Presence> presence_;
+  std::chrono::steady_clock::time_point next_look_{};
 };
 
 }  // namespace torch_openreg

@@ -1,0 +1,111 @@
+#include "python/csrc/c10d/presence.h"
+
+#include <c10/util/StringUtil.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <utility>
+
+namespace torch_openreg {
+namespace {
+
+std::string key_of(int rank) { return c10::str("occl/process_of_rank_", rank); }
+
+std::string file_text(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// Where pids mean the same: this boot of this kernel, in this pid namespace.
+std::string own_place() {
+  struct stat info{};
+  const std::string boot = file_text("/proc/sys/kernel/random/boot_id");
+  const auto space = ::stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
+  return c10::str(boot.substr(0, boot.find('\n')), "/", space);
+}
+
+// When the process started, in clock ticks since boot: tells it from a later one with its pid. ""
+// if there is no such process. Field 22 of proc(5)'s stat; the second one may hold blanks.
+std::string start_of(long long pid) {
+  const std::string text = file_text(c10::str("/proc/", pid, "/stat"));
+  const auto name_end = text.rfind(')');
+  if (name_end == std::string::npos) {
+    return "";
+  }
+  std::istringstream fields(text.substr(name_end + 1));
+  std::string field;
+  for (int number = 3; number <= 22; ++number) {
+    fields >> field;
+  }
+  return field;
+}
+
+int open_pidfd(long long pid) {
+  return static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0));
+}
+
+}  // namespace
+
+void announce_presence(c10d::Store& store, int rank) {
+  const long long pid = ::getpid();
+  const std::string text = c10::str(own_place(), " ", pid, " ", start_of(pid));
+  store.set(key_of(rank), std::vector<std::uint8_t>(text.begin(), text.end()));
+}
+
+Presence::Presence(std::vector<Announcement> announcements) {
+  for (Announcement& announcement : announcements) {
+    peers_.emplace_back();
+    peers_.back().announcement = std::move(announcement);
+  }
+}
+
+Presence::~Presence() {
+  for (const Peer& peer : peers_) {
+    if (peer.pidfd >= 0) {
+      ::close(peer.pidfd);
+    }
+  }
+}
+
+void Presence::read(Peer& peer) {
+  const std::string key = key_of(peer.announcement.rank_in_store);
+  if (!peer.announcement.store->check({key})) {
+    return;
+  }
+  const std::vector<std::uint8_t> bytes = peer.announcement.store->get(key);
+  peer.read = true;
+  std::istringstream fields(std::string(bytes.begin(), bytes.end()));
+  std::string place;
+  std::string start;
+  if (!(fields >> place >> peer.pid >> start) || place != own_place()) {
+    return;
+  }
+  peer.pidfd = open_pidfd(peer.pid);
+  // After the descriptor: it belongs to the process that started then, or to none.
+  peer.ended = peer.pidfd < 0 ? errno == ESRCH : start_of(peer.pid) != start;
+}
+
+std::string Presence::find_dead() {
+  for (Peer& peer : peers_) {
+    if (!peer.read) {
+      read(peer);
+    }
+    pollfd poll_one{peer.pidfd, POLLIN, 0};
+    if (peer.pidfd >= 0 && ::poll(&poll_one, 1, 0) > 0) {
+      peer.ended = true;
+    }
+    if (peer.ended) {
+      return c10::str("rank ", peer.announcement.rank, " (pid ", peer.pid, ")");
+    }
+  }
+  return "";
+}
+
+}  // namespace torch_openreg
