@@ -34,6 +34,12 @@ class Deadline {
   int64_t RemainingNs() const {
     return at_ns_ == INT64_MAX ? INT64_MAX : std::max<int64_t>(at_ns_ - NowNs(), 0);
   }
+  // duration_ns after now_ns; never negative.
+  static Deadline FromNs(int64_t now_ns, int64_t duration_ns) {
+    Deadline deadline;
+    deadline.at_ns_ = now_ns + duration_ns;
+    return deadline;
+  }
   // For poll(): rounded up, at most max_ms.
   int RemainingMs(int max_ms) const {
     const int64_t remaining_ms = RemainingNs() / 1'000'000;

@@ -20,6 +20,11 @@ Status CollectiveOp::Compare(int peer, const RoundHead& head) const {
   if (head.kind != static_cast<uint8_t>(spec_.kind)) {
     return differ("operation", name(), OpName(int{head.kind}));
   }
+  // What an even form posts is no table of parts: what lies there is an earlier operation's.
+  if ((head.uneven == 1) != spec_.uneven) {
+    const auto form = [](bool uneven) { return uneven ? "a count for each rank" : "one count"; };
+    return differ("form of the operation", form(spec_.uneven), form(head.uneven == 1));
+  }
   if (head.datatype != spec_.datatype) {
     return differ("datatype", DataTypeName(spec_.datatype), DataTypeName(head.datatype));
   }

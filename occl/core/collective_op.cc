@@ -110,6 +110,10 @@ StepResult CollectiveOp::WaitForPlace() {
     comm().slowest_done = slowest;
     if (slowest < round_ - kRoundPlaces) return StepResult::kWaiting;
   }
+  if (window_start_ == 0) {
+    const StepResult result = MeetFault(-1, sequence_);
+    if (result != StepResult::kMoved) return result;
+  }
   Post();
   peer_ = 0;
   agreed_more_ = false;
@@ -150,6 +154,7 @@ void CollectiveOp::Post() {
   head.op = static_cast<uint8_t>(std::min<int>(spec_.op, occlNumOps));
   head.path = static_cast<uint8_t>(path_);
   head.root = static_cast<int16_t>(spec_.root);
+  head.uneven = spec_.uneven ? 1 : 0;
   head.count = spec_.uneven ? 0 : spec_.count;
   if (spec_.op >= occlNumOps) std::memcpy(entry.inline_data, spec_.scale, sizeof(spec_.scale));
   if (path_ == DataPath::kInline) {
@@ -178,8 +183,22 @@ void CollectiveOp::Post() {
     }
   }
   head.more = own_more_ ? 1 : 0;
+  if (fault() == faulty::Fault::kTruncate) [[unlikely]]
+    Truncate(&head);
+  if (fault() == faulty::Fault::kDrop) [[unlikely]]
+    return;
   entry.round.store(round_, std::memory_order_release);
   Ring();
+}
+
+// A fault on request: tells of one element less than there is.
+void CollectiveOp::Truncate(RoundHead* head) {
+  if (head->count > 0) --head->count;
+  if (!spec_.uneven) return;
+  PartEntry* parts = comm().segment().parts(comm().rank(), round_);
+  for (size_t i = 0; i < spec_.send_parts.size(); ++i) {
+    if (parts[i].count > 0) --parts[i].count;
+  }
 }
 
 // Puts this round's elements of each part into the slot (NULL: this rank contributes nothing), and

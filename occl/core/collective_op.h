@@ -53,6 +53,7 @@ class CollectiveOp final : public CommOp {
   void LeaveRound();
   DataPath ChoosePath() const;
   void Post();
+  void Truncate(RoundHead* head);
   void FillWindow(unsigned char* slot);
   void KeepFactor(int rank, const void* factor);
   Status Compare(int peer, const RoundHead& head) const;

@@ -52,6 +52,8 @@ bool SendOp::Post() {
     path_ = DataPath::kSlot;
   }
   head.path = static_cast<uint8_t>(path_);
+  if (fault() == faulty::Fault::kTruncate && head.count > 0) [[unlikely]]
+    --head.count;
   if (!comm().matcher.Post(&pending_, head, inline_data, &sequence_)) return false;
   comm().bells.RingAll();
   return true;
@@ -59,7 +61,12 @@ bool SendOp::Post() {
 
 StepResult SendOp::Step() {
   comm().presence.Reach(spec_.peer);  // so that the peer's end is noticed
-  if (sequence_ == 0 && !Post()) return StepResult::kWaiting;
+  if (sequence_ == 0) {
+    const StepResult result = MeetFault(spec_.peer, number_);
+    if (result != StepResult::kMoved) return result;
+    // Lost: it waits for an answer in vain.
+    if (fault() == faulty::Fault::kDrop || !Post()) return StepResult::kWaiting;
+  }
   if (path_ == DataPath::kSlot && PutChunks() == StepResult::kMoved) return StepResult::kMoved;
   const auto& read = comm().segment().message_read(comm().rank(), spec_.peer, sequence_);
   if (read.load(std::memory_order_acquire) != sequence_) return StepResult::kWaiting;

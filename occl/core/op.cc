@@ -69,6 +69,36 @@ StepResult CommOp::Advance() {
   return Step();
 }
 
+int64_t CommOp::RemainingNs() const {
+  if (!started_) return INT64_MAX;
+  const int64_t remaining_ns = deadline_.RemainingNs();
+  if (fault_ != faulty::Fault::kDelay) [[likely]]
+    return remaining_ns;
+  return std::min(remaining_ns, fault_over_.RemainingNs());
+}
+
+StepResult CommOp::MeetFault(int peer, uint64_t number) {
+  if (!fault_decided_) {
+    fault_decided_ = true;
+    const faulty::Decision decision = faulty::Decide({comm_->name(), comm_->rank(), peer, number});
+    fault_ = decision.fault;
+    if (fault_ == faulty::Fault::kDelay) {
+      fault_over_ = Deadline::FromNs(NowNs(), decision.delay_ns);
+    } else if (fault_ == faulty::Fault::kReset) {
+      return FailComm(Error(occlRemoteError,
+                            "%s: the connection of rank %s was reset (a fault on request, seed "
+                            "%llu)",
+                            Title().c_str(), comm_->peers.Name(comm_->rank()).c_str(),
+                            static_cast<unsigned long long>(decision.seed)));
+    }
+  }
+  if (fault_ == faulty::Fault::kDelay) {
+    if (!fault_over_.Passed()) return StepResult::kWaiting;
+    fault_ = faulty::Fault::kNone;
+  }
+  return StepResult::kMoved;
+}
+
 StepResult CommOp::FailComm(const Status& status) {
   Finish(comm_->Fail(status));
   return StepResult::kDone;

@@ -13,6 +13,7 @@
 #include "occl/base/ref.h"
 #include "occl/base/status.h"
 #include "occl/core/op_kind.h"
+#include "occl/transport/faulty/faulty.h"
 
 namespace occl {
 
@@ -60,7 +61,7 @@ class CommOp : public Op {
   StepResult Sleep(int64_t max_ns) final;
   const char* name() const final { return OpName(kind_); }
   bool crowded() const final;
-  int64_t RemainingNs() const final { return started_ ? deadline_.RemainingNs() : INT64_MAX; }
+  int64_t RemainingNs() const final;
   void Abandon(const Status& status) final;
   // Ends an operation that was never issued; nobody but its request hears of it.
   void Cancel(const Status& status);
@@ -108,6 +109,10 @@ class CommOp : public Op {
   std::string Title() const;
   StepResult FailComm(const Status& status);
   StepResult FinishOk();
+  // Before the operation tells its peers of itself. kMoved: go on; fault() then says what is to be
+  // told wrong. `peer`: -1 for a collective; `number`: among those of that kind.
+  StepResult MeetFault(int peer, uint64_t number);
+  faulty::Fault fault() const { return fault_; }
 
   int source_ = -1;
 
@@ -127,6 +132,9 @@ class CommOp : public Op {
   uint64_t history_number_ = 0;
   bool started_ = false;
   bool inline_ = false;
+  bool fault_decided_ = false;
+  faulty::Fault fault_ = faulty::Fault::kNone;
+  Deadline fault_over_;  // kDelay
   int64_t start_ns_ = 0, end_ns_ = 0;
   Status status_;                      // written before complete_
   std::atomic<uint32_t> complete_{0};  // 0 running, 1 complete, futex word

@@ -59,7 +59,8 @@ struct RoundHead {
   uint8_t op;            // occlRedOp_t, occlNumOps for a pre-multiplied sum
   uint8_t path;          // DataPath
   int16_t root;          // -1: none
-  uint16_t more;         // 1: another round of this operation follows
+  uint8_t more;          // 1: another round of this operation follows
+  uint8_t uneven;        // 1: the parts have their own counts, in PartEntry
   uint64_t count;        // what all ranks agree on; 0 where each pair has its own
   uint64_t send_offset;  // kDirect: offset of the buffers in the rank's arena
   uint64_t recv_offset;

@@ -3,11 +3,13 @@
 
 #include "openreg/runtime/capi_error.h"
 #include "openreg/runtime/copy.h"
+#include "openreg/runtime/faults.h"
 
 using openreg::BlockAllocator;
 using openreg::Copy;
 using openreg::current_device;
 using openreg::Enter;
+using openreg::Faults;
 using openreg::Format;
 using openreg::PointerInfo;
 using openreg::Pool;
@@ -84,6 +86,7 @@ orError_t orMalloc(void** ptr, size_t size) {
       *ptr = nullptr;
       return Status();
     }
+    OPENREG_RETURN_IF_ERROR(Faults::BeforeAllocation(size));
     return allocator.Allocate(size, allocator.PoolFor(nullptr), ptr);
   });
 }
@@ -104,6 +107,7 @@ orError_t orMallocAsync(void** ptr, size_t size, orStream_t handle) {
       *ptr = nullptr;
       return Status();
     }
+    OPENREG_RETURN_IF_ERROR(Faults::BeforeAllocation(size));
     BlockAllocator* allocator;
     OPENREG_RETURN_IF_ERROR(runtime.GetAllocator(stream->device(), &allocator));
     Pool* pool = stream->pool.load(std::memory_order_acquire);
@@ -297,6 +301,7 @@ orError_t orMemcpyAsync(void* dst, const void* src, size_t count, orMemcpyKind k
     OPENREG_RETURN_IF_ERROR(CheckSize(count));
     Copy copy;
     OPENREG_RETURN_IF_ERROR(openreg::CheckCopy(runtime, dst, src, count, kind, &copy));
+    Faults::BeforeLaunch(stream);
     return openreg::CopyInOrder(copy, stream);
   });
 }
@@ -320,6 +325,7 @@ orError_t orMemsetAsync(void* ptr, int value, size_t count, orStream_t handle) {
     OPENREG_RETURN_IF_ERROR(CheckSize(count));
     void* kernel;
     OPENREG_RETURN_IF_ERROR(openreg::CheckFill(runtime, ptr, count, &kernel));
+    Faults::BeforeLaunch(stream);
     return openreg::FillInOrder(kernel, value, count, stream);
   });
 }

@@ -2,12 +2,14 @@
 #include <utility>
 
 #include "openreg/runtime/capi_error.h"
+#include "openreg/runtime/faults.h"
 
 using openreg::current_device;
 using openreg::Deadline;
 using openreg::Device;
 using openreg::Enter;
 using openreg::Event;
+using openreg::Faults;
 using openreg::Runtime;
 using openreg::Status;
 using openreg::Stream;
@@ -117,6 +119,7 @@ orError_t orStreamWaitEvent(orStream_t handle, orEvent_t event_handle) {
 orError_t orLaunchKernel(const char* name, orKernelFn fn, void* arg, orStream_t handle) {
   return WithStream(handle, [&](Stream* stream) {
     if (fn == nullptr) return NoFunction();
+    Faults::BeforeLaunch(stream);
     return stream->RunOrQueue(Work::Kernel(name, fn, arg));
   });
 }
@@ -124,6 +127,7 @@ orError_t orLaunchKernel(const char* name, orKernelFn fn, void* arg, orStream_t 
 orError_t orLaunchKernelQueued(const char* name, orKernelFn fn, void* arg, orStream_t handle) {
   return WithStream(handle, [&](Stream* stream) {
     if (fn == nullptr) return NoFunction();
+    Faults::BeforeLaunch(stream);
     return stream->Queue(Work::Kernel(name, fn, arg));
   });
 }
@@ -131,17 +135,21 @@ orError_t orLaunchKernelQueued(const char* name, orKernelFn fn, void* arg, orStr
 orError_t orLaunchHostFunc(orStream_t handle, orHostFn fn, void* arg) {
   return WithStream(handle, [&](Stream* stream) {
     if (fn == nullptr) return NoFunction();
+    Faults::BeforeLaunch(stream);
     return stream->Queue(Work::HostFunction(fn, arg));
   });
 }
 
 orError_t orStreamAcquire(orStream_t handle, const char* name, int64_t timeout_ms) {
-  return WithStream(
-      handle, [&](Stream* stream) { return stream->Acquire(name, Deadline::AfterMs(timeout_ms)); });
+  return WithStream(handle, [&](Stream* stream) {
+    Faults::BeforeLaunch(stream);
+    return stream->Acquire(name, Deadline::AfterMs(timeout_ms));
+  });
 }
 
 orError_t orStreamTryAcquire(orStream_t handle, const char* name) {
   return WithStream(handle, [&](Stream* stream) {
+    Faults::BeforeLaunch(stream);
     return stream->TryAcquire(name) ? Status() : Status::NotReady();
   });
 }

@@ -52,4 +52,5 @@ PYBIND11_MODULE(_C, module) {
   torch_openreg::bind_runtime(module);
   torch_openreg::bind_aten(module);
   torch_openreg::bind_c10d(module);
+  torch_openreg::bind_faults(module);
 }

@@ -38,15 +38,20 @@ MISFORTUNES = {
     "exit": 4,
     "raise": 4,
     "leave": 4,
-    "die_before_use": 0,  # only by name: nobody hears of it before the timeout
+    "die_before_use": 6,
+    "no_memory": 4,  # an allocation fails on request, and the rank gives up
     "stop": 6,
+    "drop": 3,  # what the rank tells its peers is lost, on request
     "pause": 4,
+    "slow": 5,  # the rank's collectives and streams are slow, on request
     "mismatch": 6,
+    "truncate": 3,
     "abort": 4,
+    "reset": 3,
 }
-DEADLY = ("kill", "exit", "raise", "die_before_use", "leave")
-LATE = ("stop",)  # the others' deadline ends their operations
-HARMLESS = ("none", "pause")
+DEADLY = ("kill", "exit", "raise", "die_before_use", "leave", "no_memory")
+LATE = ("stop", "drop")  # the others' deadline ends their operations
+HARMLESS = ("none", "pause", "slow")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,6 +158,8 @@ def make_plan(seed: int, only: str | None = None) -> Plan:
     groups = [tuple(range(world))]
     groups += [_group(rng, world) for _ in range(0 if waits_alike else rng.randint(0, 4))]
     kinds = _WAIT_FOR_ALL if waits_alike else COLLECTIVES + MESSAGES
+    if kind == "die_before_use":
+        kinds = COLLECTIVES  # a message to a rank that has not joined is missed at the timeout
     steps = _meet_first([_step(rng, i, groups, kinds) for i in range(rng.randint(8, 40))])
     victim = rng.randrange(world)
     candidates = [s.number for s in steps if victim in groups[s.group] and s.number > 0] or [0]
@@ -180,5 +187,5 @@ def make_plan(seed: int, only: str | None = None) -> Plan:
         misfortune=misfortune,
         timeout_s=1.5 if waits_alike else 60.0,
         eager=eager,
-        shrinks=eager and kind in ("kill", "exit", "raise") and world > 2,
+        shrinks=eager and kind in ("kill", "exit", "raise", "no_memory") and world > 2,
     )

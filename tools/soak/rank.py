@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import collections
+import contextlib
 import datetime
 import faulthandler
 import json
@@ -21,6 +22,7 @@ import torch
 import torch.distributed as dist
 from operations import Issue, Place
 from plan import Plan, Step
+from torch_openreg import testing
 
 # A wait on the host goes on this much longer than the operation's own deadline, which must be what
 # ends it.
@@ -47,6 +49,7 @@ class Rank:
         self.groups: list[Any] = []
         self.side: Any = None
         self.store_file = store_file
+        self.faults = contextlib.ExitStack()
 
     def say(self, event: str, **more: Any) -> None:
         """Reports an event to the parent."""
@@ -84,6 +87,7 @@ class Rank:
     def finish(self) -> None:
         """What comes after the steps: perhaps a smaller group, then the end."""
         plan = self.plan
+        self.faults.close()
         if plan.shrinks and 0 in self.failed:
             self.go_on_without(plan.misfortune.victim)
         begin = time.monotonic()
@@ -127,6 +131,8 @@ class Rank:
             begin = time.monotonic()
             try:
                 self.issue(issue)
+            except torch.OutOfMemoryError:
+                self._die()
             except Exception as error:
                 self.note_named(step, begin, error)  # and issue it again, if it is another's
             else:
@@ -223,11 +229,24 @@ class Rank:
             self.settle(0)
             dist.destroy_process_group()
             self._die()
+        elif kind in ("slow", "drop", "truncate", "reset", "no_memory"):
+            self._ask_for_faults(kind)
         elif kind == "abort":
             backend = self.groups[step.group]._get_backend(self.device)
             threading.Timer(delay_s, backend.abort).start()
         elif kind == "mismatch":
             self._disagree(step)
+
+    def _ask_for_faults(self, kind: str) -> None:
+        self.settle(0)
+        chances: dict[str, dict[str, float]] = {
+            "slow": {"delay": 0.3, "delay_s": 0.02, "slow_stream": 0.2, "slow_stream_s": 0.003},
+            "drop": {"drop": 1.0},
+            "truncate": {"truncate": 1.0},
+            "reset": {"reset": 1.0},
+            "no_memory": {"failing_allocation": 0.3},
+        }
+        self.faults.enter_context(testing.faults(seed=self.plan.seed, **chances[kind]))
 
     def _disagree(self, step: Step) -> None:
         """Calls another operation than the others of the group do."""

@@ -10,7 +10,7 @@ from rank import Rank
 from watch import Round
 
 
-@pytest.mark.parametrize("misfortune", [kind for kind in MISFORTUNES if MISFORTUNES[kind] > 0])
+@pytest.mark.parametrize("misfortune", sorted(MISFORTUNES))
 def test_a_round(misfortune):
     outcome = Round(make_plan(soak.round_seed(2026, 0), misfortune)).run()
     assert outcome.faults == [], outcome.logs

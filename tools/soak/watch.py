@@ -248,9 +248,13 @@ class Judge:
             "raise": named,
             "leave": named,
             "die_before_use": named,
+            "no_memory": named,
             "stop": rf"timed out.*{named}|{named}",
+            "drop": "timed out",
             "mismatch": "disagree",
+            "truncate": "disagree",
             "abort": "was aborted",
+            "reset": "was reset",
         }[misfortune.kind]
 
     def _timing(self, where: str, rank: int, event: dict[str, Any]) -> None:

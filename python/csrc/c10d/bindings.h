@@ -7,6 +7,7 @@
 namespace torch_openreg {
 
 void bind_c10d(pybind11::module_& module);
+void bind_faults(pybind11::module_& module);
 
 }  // namespace torch_openreg
 
