@@ -1,5 +1,6 @@
 #include "python/csrc/runtime/status.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <mutex>
@@ -128,7 +129,12 @@ void throw_error(orError_t error, const char* call, orStream_t stream) {
       failures = take_async_failures(nullptr);
     }
     if (failures.distributed != nullptr) {
-      std::rethrow_exception(failures.distributed);
+      const std::string first = what_of(failures.distributed);
+      if (std::count(failures.text.begin(), failures.text.end(), '\n') <= 1) {
+        std::rethrow_exception(failures.distributed);
+      }
+      // All have been taken, so all are told.
+      C10_THROW_ERROR(DistBackendError, c10::str(first, "\nall that failed:", failures.text));
     }
   }
   std::string text = describe(error, call, failures.text);
