@@ -9,6 +9,7 @@
 #include "python/csrc/aten/bindings.h"
 #include "python/csrc/c10d/bindings.h"
 #include "python/csrc/runtime/bindings.h"
+#include "python/csrc/sanitizer/bindings.h"
 
 namespace torch_openreg {
 namespace {
@@ -53,4 +54,5 @@ PYBIND11_MODULE(_C, module) {
   torch_openreg::bind_aten(module);
   torch_openreg::bind_c10d(module);
   torch_openreg::bind_faults(module);
+  torch_openreg::bind_sanitizer(module);
 }

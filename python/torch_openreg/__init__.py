@@ -77,7 +77,7 @@ def _register_device() -> None:
 
     backend_registration.rename_privateuse1_backend("openreg")
     torch._register_device_module("openreg", openreg)  # type: ignore[no-untyped-call]
-    for name in ("amp", "devices", "memory", "nvtx", "random", "streams"):
+    for name in ("amp", "devices", "memory", "nvtx", "random", "sanitizer", "streams"):
         # Or `import torch.openreg.memory` would run the file a second time under that name.
         sys.modules[f"torch.openreg.{name}"] = getattr(openreg, name)
     sys.modules["torch.backends.openreg"] = backends
@@ -85,6 +85,7 @@ def _register_device() -> None:
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     sharing.register()
     defaults.register(only_accelerator=not _other_accelerator())
+    openreg.sanitizer._enable_from_environment()
 
 
 def _register_backend() -> None:

@@ -58,6 +58,7 @@ def _shutdown_at_exit() -> None:
     # After an uncaught exception (Ctrl-C among them) nobody waits, and what fails now is no news.
     error = getattr(sys, "last_value", None)
     if error is not None:
+        _C._sanitizer_disable()
         _C._log_no_failures()
     if isinstance(error, KeyboardInterrupt):
         # The other ranks have been interrupted too: let them find that out before this one's end.

@@ -138,11 +138,10 @@ class CheckpointTest(RankTestCase):
             saved = dcp.async_save(
                 {"model": model.state_dict()}, checkpoint_id=target, async_stager=stager
             )
-            # Two futures where the stager works in the background too, one elsewhere.
-            if hasattr(saved, "staging_completion"):
+            if stager is not None:
                 saved.staging_completion.result()
             train(model, adam(model), self.device, self.rank, 2)
-            getattr(saved, "upload_completion", saved).result()
+            (saved if stager is None else saved.upload_completion).result()
             state = {"model": model.state_dict()}
             dcp.load(state, checkpoint_id=target)
             model.load_state_dict(state["model"])

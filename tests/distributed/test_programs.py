@@ -8,6 +8,7 @@ Workers are forked from this process, which has imported torch and used no devic
 import os
 import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -22,8 +23,6 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 PROGRAMS = Path(__file__).parent / "programs"
 OPENREG = {"cuda": "openreg", "nccl": "occl"}
-# What `import torch` does by itself where the wheel is installed.
-OPENREG["\nimport torch\n"] = "\nimport torch\nimport torch_openreg\n"
 CPU = {'torch.device("cuda", gpu)': 'torch.device("cpu")', "cuda:{gpu}": "cpu", "cuda": "cpu"}
 CPU["nccl"] = "gloo"
 
@@ -129,3 +128,32 @@ def test_llama_with_fsdp_and_tensor_parallelism(tmp_path):
     same(run("llama_fsdp_tp.py", OPENREG, tmp_path / "openreg", 4), expected, 12)
     mixed = run("llama_fsdp_tp.py", OPENREG, tmp_path / "mixed", 4, "--param-dtype", "bfloat16")
     assert losses(mixed)[::2] == pytest.approx(losses(expected)[::2], rel=0.02)
+
+
+def test_resnet_with_synchronised_batch_norm(tmp_path):
+    """A program that spawns its ranks, as users' do."""
+    outputs = []
+    for names in (CPU, OPENREG):
+        path = translated("resnet_imagenet.py", names, tmp_path / names["nccl"])
+        if names is CPU:
+            text = path.read_text().replace(
+                "mp.spawn(", "mp.start_processes(start_method='fork', fn="
+            )
+            path.write_text(text)
+            code = f"import sys, test_programs as t; sys.path.insert(0, {str(path.parent)!r}); "
+            code += "t.give_the_cpu_what_cuda_has(); import runpy; sys.argv = ['x']; "
+            code += f"runpy.run_path({str(path)!r}, run_name='__main__')"
+            command = [sys.executable, "-c", code]
+        else:
+            command = [sys.executable, str(path), "--workers", "1"]
+        done = subprocess.run(
+            command,
+            cwd=path.parent,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(PROGRAMS.parent), *sys.path])},
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        outputs.append(done.stdout)
+    same(outputs[1], outputs[0], 12)

@@ -79,3 +79,10 @@ def test_device_compares_openreg_with_the_cpu(section, tmp_path):
     done = program("device.py", "--only", section, "--budget", "0.01", "--json", str(out))
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(out.read_text())
+
+
+def test_sanitizer_compares_on_and_off(tmp_path):
+    out = tmp_path / "out.json"
+    done = program("sanitizer.py", "--budget", "0.01", "--json", str(out))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [record["name"][:3] for record in json.loads(out.read_text())] == ["gpt", "gpt"]

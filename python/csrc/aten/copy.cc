@@ -14,6 +14,8 @@
 #include "python/csrc/aten/snapshot.h"
 #include "python/csrc/runtime/deferred.h"
 #include "python/csrc/runtime/stream.h"
+#include "python/csrc/sanitizer/operations.h"
+#include "python/csrc/sanitizer/order.h"
 
 namespace torch_openreg {
 namespace {
@@ -55,6 +57,27 @@ bool is_pinned(const at::Tensor& tensor) {
   return at::_ops::is_pinned::call(tensor, /*device=*/std::nullopt);
 }
 
+// Memory of the host is in use after the call only where it is pinned and the copy non-blocking;
+// and only there the host gets its result without having waited.
+void sanitize(const OpenregStream& stream, const at::Tensor& self, const at::Tensor& src,
+              bool non_blocking) {
+  if (!sanitizer::enabled()) [[likely]] {
+    return;
+  }
+  c10::SmallVector<sanitizer::Use, 2> uses;
+  const auto use = [&](const at::Tensor& tensor, bool writes) {
+    if (on_device(tensor) || (non_blocking && is_pinned(tensor))) {
+      uses.push_back({&tensor, writes});
+    }
+  };
+  use(src, false);
+  use(self, true);
+  sanitizer::operation(kName, stream, uses);
+  if (!on_device(self) && uses.size() < 2) {
+    sanitizer::host_saw_stream(stream);
+  }
+}
+
 // An event that lives for the length of a hand-over between two streams.
 class Handover {
  public:
@@ -91,6 +114,11 @@ class DeviceScope {
 void copy_between_devices(const at::Tensor& self, const at::Tensor& src) {
   const OpenregStream from = current_stream(src.device().index());
   const OpenregStream to = current_stream(self.device().index());
+  if (sanitizer::enabled()) [[unlikely]] {
+    sanitizer::stream_follows(from, to);
+    sanitizer::operation(kName, from, {{&src, false}, {&self, true}});
+    sanitizer::stream_follows(to, from);
+  }
   if (TryStreamHold hold_from(from, kName); hold_from) {
     if (TryStreamHold hold_to(to, nullptr); hold_to) {
       copy_now(from, self, src);
@@ -108,6 +136,7 @@ void copy_between_devices(const at::Tensor& self, const at::Tensor& src) {
 
 void copy_to_host(const at::Tensor& self, const at::Tensor& src, bool non_blocking) {
   const OpenregStream stream = current_stream(src.device().index());
+  sanitize(stream, self, src, non_blocking);
   if (non_blocking) {
     if (copy_bytes_async(self, src, self, stream)) {
       return;
@@ -127,6 +156,7 @@ void copy_to_host(const at::Tensor& self, const at::Tensor& src, bool non_blocki
 
 void copy_to_device(const at::Tensor& self, const at::Tensor& src, bool non_blocking) {
   const OpenregStream stream = current_stream(self.device().index());
+  sanitize(stream, self, src, non_blocking);
   if (non_blocking && src.is_cpu() && copy_bytes_async(self, src, src, stream)) {
     return;
   }

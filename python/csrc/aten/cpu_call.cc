@@ -8,6 +8,7 @@
 #include "python/csrc/aten/random.h"
 #include "python/csrc/runtime/device.h"
 #include "python/csrc/runtime/memory.h"
+#include "python/csrc/sanitizer/operations.h"
 
 namespace torch_openreg {
 namespace {
@@ -16,6 +17,14 @@ constexpr auto kOpenreg = c10::DeviceType::PrivateUse1;
 
 // With more entries than this the search for a shared storage goes through a table.
 constexpr size_t kMaxLinearSearch = 12;
+
+// The stream on which the operator runs. Before it is held, since the sanitizer takes the
+// interpreter lock, whose holder may wait for the stream.
+OpenregStream begin(const char* op, c10::DeviceIndex device) {
+  const OpenregStream stream = current_stream(device);
+  sanitizer::operator_begins(op, stream);
+  return stream;
+}
 
 }  // namespace
 
@@ -43,13 +52,11 @@ void DeviceFinder::throw_two_devices(c10::Device one, c10::Device other) const {
 
 CpuCall::CpuCall(const char* op, c10::DeviceIndex device, bool allocate_on_device)
     : device_(kOpenreg, device),
-      hold_(std::in_place, current_stream(device), op),
+      hold_(std::in_place, begin(op, device), op),
       switch_(allocate_on_device ? device : c10::DeviceIndex{-1}) {}
 
 CpuCall::CpuCall(std::try_to_lock_t /*try_to_lock*/, const char* op, c10::DeviceIndex device)
-    : device_(kOpenreg, device),
-      attempt_(std::in_place, current_stream(device), op),
-      switch_(device) {}
+    : device_(kOpenreg, device), attempt_(std::in_place, begin(op, device), op), switch_(device) {}
 
 CpuCall::CpuCall(c10::DeviceIndex device) : device_(kOpenreg, device), switch_(-1) {}
 
@@ -88,6 +95,9 @@ std::ptrdiff_t CpuCall::find_sharing(const c10::StorageImpl* storage) {
 }
 
 size_t CpuCall::add(const at::Tensor& original, bool written) {
+  if (hold_.has_value() || attempt_.has_value()) {
+    sanitizer::operator_uses(original, written);
+  }
   const c10::TensorImpl* impl = original.unsafeGetTensorImpl();
   if (!original.defined() || impl->device_type() != kOpenreg) {
     entries_.push_back({original, &original, nullptr, written});
@@ -211,6 +221,9 @@ void CpuCall::finish() {
         storage->set_data_ptr_noswap(c10::DataPtr(nullptr, device_));
         storage->set_nbytes(0);
       }
+      if (hold_.has_value() || attempt_.has_value()) {
+        sanitizer::operator_makes(*entry.original);
+      }
     }
     if (entry.written) {
       write_back(entry);
@@ -255,6 +268,9 @@ at::Tensor CpuCall::wrap(at::Tensor&& result) {
     move_storage(impl->unsafe_storage().unsafeGetStorageImpl());
   }
   move_to_device(*impl, device_);
+  if (host == nullptr && (hold_.has_value() || attempt_.has_value())) {
+    sanitizer::operator_makes(result);
+  }
   return std::move(result);
 }
 

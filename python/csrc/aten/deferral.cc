@@ -5,6 +5,7 @@
 #include <ATen/ops/empty_strided_ops.h>
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "python/csrc/aten/snapshot.h"
 #include "python/csrc/runtime/blocking.h"
 #include "python/csrc/runtime/deferred.h"
+#include "python/csrc/sanitizer/operations.h"
 
 namespace torch_openreg {
 namespace {
@@ -186,6 +188,24 @@ bool empties_soon(const OpenregStream& stream) {
   return error != orErrorTimeout;
 }
 
+// The same that CpuCall tells of what it runs at once.
+void sanitize(const c10::OperatorHandle& op, const OpenregStream& stream, const Stack& arguments,
+              const std::vector<at::Tensor>& made) {
+  if (!sanitizer::enabled()) [[likely]] {
+    return;
+  }
+  std::deque<at::Tensor> kept;
+  std::vector<sanitizer::Use> uses;
+  for_each_tensor(op.schema(), arguments, [&](const at::Tensor& tensor, bool written) {
+    kept.push_back(tensor);
+    uses.push_back({&kept.back(), written});
+  });
+  for (const at::Tensor& tensor : made) {
+    uses.push_back({&tensor, true});
+  }
+  sanitizer::operation(op.schema().name().c_str(), stream, uses);
+}
+
 }  // namespace
 
 bool makes_tensors(const c10::FunctionSchema& schema) {
@@ -216,6 +236,7 @@ std::optional<Stack> defer_making(const c10::OperatorHandle& op, const OpenregSt
   if (!made.has_value()) {
     return std::nullopt;
   }
+  sanitize(op, stream, arguments, *made);
   auto task = std::make_unique<OperatorTask>(op, stream.device, arguments, *made);
   std::shared_ptr<std::atomic<bool>> done = task->done();
   enqueue(name, stream, std::move(task));
@@ -248,6 +269,7 @@ bool defer(const c10::OperatorHandle& op, const OpenregStream& stream, const Sta
   if (!passes_on_meta(op, arguments)) {
     return false;
   }
+  sanitize(op, stream, arguments, {});
   enqueue(op.schema().name().c_str(), stream,
           std::make_unique<OperatorTask>(op, stream.device, arguments));
   return true;

@@ -9,6 +9,7 @@
 #include "python/csrc/aten/cpu_call.h"
 #include "python/csrc/aten/snapshot.h"
 #include "python/csrc/runtime/deferred.h"
+#include "python/csrc/sanitizer/operations.h"
 
 namespace torch_openreg {
 namespace {
@@ -60,6 +61,18 @@ class Task final : public DeferredTask {
   std::vector<at::Tensor> src_;
 };
 
+void sanitize(const OpenregStream& stream, at::TensorList self, at::TensorList src) {
+  if (!sanitizer::enabled()) [[likely]] {
+    return;
+  }
+  std::vector<sanitizer::Use> uses;
+  for (size_t i = 0; i < self.size(); ++i) {
+    uses.push_back({&src[i], false});
+    uses.push_back({&self[i], true});
+  }
+  sanitizer::operation(kName, stream, uses);
+}
+
 void foreach_copy_(at::TensorList self, at::TensorList src, bool non_blocking) {
   TORCH_CHECK(!self.empty() && self.size() == src.size(),
               "Tensor lists must have the same number of tensors, at least one, got ", self.size(),
@@ -72,6 +85,7 @@ void foreach_copy_(at::TensorList self, at::TensorList src, bool non_blocking) {
     return;
   }
   const OpenregStream stream = current_stream(self[0].device().index());
+  sanitize(stream, self, src);
   if (TryStreamHold hold(stream, kName); hold) {
     copy_now(self, src);
     return;

@@ -1,13 +1,18 @@
 // How every operation gets to OCCL: its place in the group's order, its stream, its records.
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
+#include <c10/util/hash.h>
 
+#include <algorithm>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "python/csrc/c10d/event_pool.h"
 #include "python/csrc/c10d/flight_recorder.h"
 #include "python/csrc/c10d/process_group.h"
 #include "python/csrc/c10d/profile.h"
+#include "python/csrc/sanitizer/work.h"
 
 namespace torch_openreg {
 namespace {
@@ -16,6 +21,53 @@ std::int64_t timeout_in_ms(const Call& call) {
   return call.timeout == c10d::kUnsetTimeout ? std::numeric_limits<std::int64_t>::min()
                                              : call.timeout.count();
 }
+
+// What OCCL itself reads and writes: its outputs, or the contiguous copies in their place, and its
+// inputs. A tensor that is both the call's result and its input is only read (a root's broadcast).
+std::vector<sanitizer::Use> uses_of(const Call& call) {
+  std::vector<sanitizer::Use> uses;
+  const auto is_staged = [&](const at::Tensor& tensor) {
+    return std::any_of(call.copy_backs.begin(), call.copy_backs.end(),
+                       [&](const auto& pair) { return pair.first.is_same(tensor); });
+  };
+  const auto is_stage = [&](const at::Tensor& tensor) {
+    return std::any_of(call.copy_backs.begin(), call.copy_backs.end(),
+                       [&](const auto& pair) { return pair.second.is_same(tensor); });
+  };
+  const auto is_kept = [&](const at::Tensor& tensor) {
+    return std::any_of(call.kept.begin(), call.kept.end(),
+                       [&](const at::Tensor& kept) { return kept.is_same(tensor); });
+  };
+  for (const at::Tensor& tensor : call.kept) {
+    uses.push_back({&tensor, is_stage(tensor)});
+  }
+  for (const at::Tensor& tensor : call.results) {
+    if (!is_staged(tensor) && !is_kept(tensor)) {
+      uses.push_back({&tensor, true});
+    }
+  }
+  return uses;
+}
+
+// Tells the sanitizer, which may throw.
+sanitizer::WorkPtr sanitize(const Call& call, const GroupIdentity& group, std::uint64_t sequence,
+                            const OpenregStream& stream, const void* communicator,
+                            c10::ArrayRef<PointToPointKey> keys) {
+  const OpenregStream current = current_stream(call.device());
+  sanitizer::WorkDescription description;
+  description.name = call.name;
+  description.group = group.to_string();
+  description.sequence = sequence;
+  description.asynchronous = !(stream == current);
+  for (const PointToPointKey& key : keys) {
+    description.channels.push_back(c10::get_hash(communicator, key.peer, key.tag, key.receives));
+  }
+  const std::vector<sanitizer::Use> uses = uses_of(call);
+  return sanitizer::collective(description, stream, current, uses);
+}
+
+// Of the operation that this thread issues, from begin() to end().
+thread_local sanitizer::WorkPtr sanitized;
 
 }  // namespace
 
@@ -45,6 +97,10 @@ ProcessGroupOCCL::Launch ProcessGroupOCCL::begin(Call& call, c10::ArrayRef<Point
     launch.sequence = ++collective_sequence_;
   }
   order_after(launch.stream, current);
+  if (sanitizer::enabled()) [[unlikely]] {
+    sanitized = sanitize(call, *launch.group, launch.sequence, launch.stream,
+                         launch.communicator.get(), keys);
+  }
 
   FlightRecorder::Operation operation;
   operation.name = call.name;
@@ -66,6 +122,7 @@ ProcessGroupOCCL::Launch ProcessGroupOCCL::begin(Call& call, c10::ArrayRef<Point
 ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::end(Launch& launch, Call& call, occlResult_t result) {
   if (result != occlSuccess) {
     FlightRecorder::get().finish(launch.record, FlightRecorder::State::kFailed, 0, 0);
+    sanitizer::work_never_began(std::exchange(sanitized, nullptr));
     throw_failure(result, failure_message(*launch.group, call.name, launch.sequence, result,
                                           last_error_text(result, launch.target.comm)));
   }
@@ -97,6 +154,7 @@ ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::end(Launch& launch, Call& call, occl
       work->add_request(request);
     }
   }
+  sanitizer::work_is(work.get(), std::exchange(sanitized, nullptr));
   work->issued(std::move(call.copy_backs));
   if (!work->poll()) {
     remember_pending(work);

@@ -13,6 +13,7 @@
 #include "python/csrc/runtime/deferred.h"
 #include "python/csrc/runtime/device.h"
 #include "python/csrc/runtime/memory.h"
+#include "python/csrc/sanitizer/work.h"
 
 namespace torch_openreg {
 
@@ -310,6 +311,7 @@ void ProcessGroupOCCL::shutdown_until(Clock::time_point deadline) {
       return;
     }
   }
+  sanitizer::group_leaves(identity()->to_string());
   try {
     drain(deadline);
   } catch (...) {

@@ -13,7 +13,9 @@
 
 #include "python/csrc/c10d/event_pool.h"
 #include "python/csrc/c10d/flight_recorder.h"
+#include "python/csrc/c10d/future_value.h"
 #include "python/csrc/runtime/deferred.h"
+#include "python/csrc/sanitizer/work.h"
 
 namespace torch_openreg {
 
@@ -46,30 +48,6 @@ class CheckTask final : public DeferredTask {
   const c10::intrusive_ptr<WorkOCCL> work_;
 };
 
-namespace {
-
-// Called on the stream behind the operation. ProcessGroupNCCL's future of an all_gather holds what
-// it gathers into, one tensor, and torch's quantising communication hooks index it so; here the
-// parts were written in place, and only who asks for the future pays for the copy.
-c10::IValue future_value(c10d::OpType type, const std::vector<at::Tensor>& outputs) {
-  const bool equal_parts = std::all_of(outputs.begin(), outputs.end(), [&](const at::Tensor& one) {
-    return one.sizes() == outputs[0].sizes() && one.dtype() == outputs[0].dtype();
-  });
-  if (type != c10d::OpType::ALLGATHER || outputs.empty() || !equal_parts) {
-    return c10::IValue(outputs);
-  }
-  const at::NoGradGuard no_grad;
-  at::DimVector shape(outputs[0].sizes());
-  shape.insert(shape.begin(), static_cast<std::int64_t>(outputs.size()));
-  const at::Tensor gathered = at::empty(shape, outputs[0].options());
-  for (std::size_t rank = 0; rank < outputs.size(); ++rank) {
-    gathered.select(0, static_cast<std::int64_t>(rank)).copy_(outputs[rank], true);
-  }
-  return c10::IValue(std::vector<at::Tensor>{gathered});
-}
-
-}  // namespace
-
 WorkOCCL::WorkOCCL(const Description& description, std::shared_ptr<const GroupIdentity> group,
                    c10::intrusive_ptr<Communicator> communicator, std::shared_ptr<Watcher> watcher,
                    const OpenregStream& stream, std::vector<at::Tensor> tensors,
@@ -87,6 +65,8 @@ WorkOCCL::WorkOCCL(const Description& description, std::shared_ptr<const GroupId
       tensors_(std::move(tensors)) {}
 
 WorkOCCL::~WorkOCCL() {
+  sanitizer::work_releases(stream_, tensors_);
+  sanitizer::work_goes(this);
   for (occlRequest_t const request : requests_) {
     occlRequestFree(request);
   }
@@ -96,6 +76,7 @@ WorkOCCL::~WorkOCCL() {
 }
 
 void WorkOCCL::release_resources() {
+  sanitizer::work_releases(stream_, tensors_);
   tensors_.clear();
   future_.reset();
   future_result_.reset();
@@ -112,6 +93,7 @@ void WorkOCCL::issued(CopyBacks copy_backs) {
     }
     done = done && orStreamQuery(stream_.handle) == orSuccess;
     copies_back_ = !done;
+    sanitizer::work_copies_back(this, stream_);
   }
   issued_.store(true, std::memory_order_release);
   if (done) {
@@ -213,6 +195,7 @@ void WorkOCCL::finish_locked() const {
       overall == occlSuccess ? FlightRecorder::State::kCompleted : FlightRecorder::State::kFailed,
       start_ns_, end_ns_);
   finished_.store(true, std::memory_order_release);
+  sanitizer::work_ended(this);
 }
 
 std::string WorkOCCL::message() const {
@@ -277,6 +260,7 @@ bool WorkOCCL::wait(std::chrono::milliseconds timeout) {
                           c10::str("wait(timeout) of ", timeout.count(),
                                    " ms is over; the operation goes on")));
     }
+    sanitizer::host_saw_work(this);
   }
   synchronize();
   return true;
@@ -286,6 +270,7 @@ void WorkOCCL::synchronize() {
   TORCH_CHECK(issued_.load(std::memory_order_acquire), "OCCL ", description_.name,
               ": this operation belongs to a batch that has not been ended; wait on the work that "
               "ends it");
+  sanitizer::stream_waits_for_work(current_stream(stream_.device), this);
   if (poll()) {
     drop_inputs();
     throw_if_failed();
@@ -308,6 +293,7 @@ void WorkOCCL::drop_inputs() {
         std::make_move_iterator(tensors_.begin() + static_cast<std::ptrdiff_t>(results_)),
         std::make_move_iterator(tensors_.end()));
     tensors_.resize(results_);
+    sanitizer::work_releases(stream_, dropped);
   }
 }
 
@@ -317,6 +303,7 @@ int WorkOCCL::sourceRank() const {
       "sourceRank() is known for receives only, not for ", description_.name);
   if (description_.type == c10d::OpType::RECVANYSOURCE) {
     const_cast<WorkOCCL*>(this)->wait_on_host(Clock::time_point::max());
+    sanitizer::host_saw_work(this);
     throw_if_failed();
   }
   return source_;
@@ -343,18 +330,22 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkOCCL::getFuture() {
         c10::ListType::create(c10::TensorType::get()),
         std::vector<c10::Device>{stream_.unwrap().device()});
   }
-  if (poll()) {
-    if (result_ != occlSuccess) {
-      future_->setError(make_exception(result_, message()));
-    } else {
-      future_->markCompleted(future_value(description_.type, outputs));
-    }
+  const bool done = poll();
+  if (done && result_ != occlSuccess) {
+    future_->setError(make_exception(result_, message()));
+    return future_;
+  }
+  if (done && !sanitizer::enabled()) {
+    future_->markCompleted(future_value(description_.type, outputs));
     return future_;
   }
   // Complete for the host, with an event behind which the value is: a stream of its own makes that
   // event mean this operation and nothing that was queued later.
   const OpenregStream behind = stream_from_pool(0, stream_.device);
-  OR_CHECK(orStreamWaitEvent(behind.handle, end_event_));
+  if (end_event_ != nullptr) {
+    OR_CHECK(orStreamWaitEvent(behind.handle, end_event_));
+  }
+  sanitizer::stream_waits_for_work(behind, this);
   // Before the event: whoever waits for the value learns that it is none.
   enqueue("c10d::future", behind,
           std::make_unique<CheckTask>(c10::intrusive_ptr<WorkOCCL>::reclaim_copy(this)));

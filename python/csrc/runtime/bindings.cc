@@ -25,6 +25,7 @@
 #include "python/csrc/runtime/stream.h"
 #include "python/csrc/runtime/stream_gate.h"
 #include "python/csrc/runtime/timer.h"
+#include "python/csrc/sanitizer/order.h"
 
 namespace torch_openreg {
 namespace {
@@ -213,8 +214,10 @@ void bind_memory(py::module_& m) {
     ensure_initialized();
     return as_integer(allocate_raw(size, OpenregStream::from(stream)));
   });
-  m.def("_caching_allocator_delete",
-        [](std::int64_t ptr) { OR_CHECK(orFreeAsync(as_handle<void*>(ptr))); });
+  m.def("_caching_allocator_delete", [](std::int64_t ptr) {
+    sanitizer::freed(as_handle<void*>(ptr));
+    OR_CHECK(orFreeAsync(as_handle<void*>(ptr)));
+  });
   m.def("_ipc_collect", [] {
     if (is_initialized()) {
       OR_CHECK(orIpcCollect());

@@ -4,6 +4,7 @@
 #include "python/csrc/runtime/deferred.h"
 #include "python/csrc/runtime/device.h"
 #include "python/csrc/runtime/status.h"
+#include "python/csrc/sanitizer/order.h"
 
 namespace torch_openreg {
 namespace {
@@ -26,6 +27,7 @@ OpenregEvent::~OpenregEvent() {
 
 void OpenregEvent::record(const OpenregStream& stream) {
   OR_CHECK(orEventRecord(handle_, stream.handle));
+  sanitizer::event_recorded(handle_, stream);
 }
 
 bool OpenregEvent::query() const { return query_event(handle_); }
@@ -61,6 +63,7 @@ void synchronize_event(orEvent_t event) {
     error = wait_without_gil(
         -1, [&](std::int64_t slice_ms) { return orEventSynchronizeTimeout(event, slice_ms); });
   }
+  sanitizer::host_saw_event(event);
   reap_finished();
   if (error != orSuccess) {
     throw_error(error, "orEventSynchronize");
@@ -69,6 +72,7 @@ void synchronize_event(orEvent_t event) {
 
 void destroy_event(orEvent_t event) noexcept {
   if (!in_bad_fork()) {
+    sanitizer::event_destroyed(event);
     OR_WARN(orEventDestroy(event));
   }
 }

@@ -7,6 +7,7 @@
 #include "python/csrc/runtime/memory.h"
 #include "python/csrc/runtime/status.h"
 #include "python/csrc/runtime/stream.h"
+#include "python/csrc/sanitizer/order.h"
 
 namespace torch_openreg {
 namespace {
@@ -76,6 +77,9 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
     if (error != orSuccess && error != orErrorNotReady) {
       throw_error(error, "orStreamQuery", handle);
     }
+    if (error == orSuccess) {
+      sanitizer::host_saw_stream(stream);
+    }
     return error == orSuccess;
   }
   void synchronizeStream(const c10::Stream& stream) const override {
@@ -104,15 +108,22 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
       *event = OpenregEvent(on.device, flags).release();
     }
     OR_CHECK(orEventRecord(static_cast<orEvent_t>(*event), on.handle));
+    sanitizer::event_recorded(static_cast<orEvent_t>(*event), stream);
   }
   void block(void* event, const c10::Stream& stream) const override {
     if (event != nullptr) {
       OR_CHECK(
           orStreamWaitEvent(OpenregStream::from(stream).handle, static_cast<orEvent_t>(event)));
+      sanitizer::stream_waits(stream, static_cast<orEvent_t>(event));
     }
   }
   bool queryEvent(void* event) const override {
-    return event == nullptr || query_event(static_cast<orEvent_t>(event));
+    const bool complete = event == nullptr || query_event(static_cast<orEvent_t>(event));
+    if (complete && event != nullptr) {
+      // Here and not in query_event, which pinned memory's allocator calls when it likes.
+      sanitizer::host_saw_event(static_cast<orEvent_t>(event));
+    }
+    return complete;
   }
   void synchronizeEvent(void* event) const override {
     if (event != nullptr) {

@@ -9,6 +9,7 @@
 #include "python/csrc/runtime/event.h"
 #include "python/csrc/runtime/status.h"
 #include "python/csrc/runtime/stream.h"
+#include "python/csrc/sanitizer/order.h"
 
 namespace torch_openreg {
 namespace {
@@ -70,6 +71,9 @@ OpenregHostAllocator& instance() {
 void free_host_block(void* block) {
   // In a forked child the copies that the parent queued are not this process's: only drop it.
   if (!in_bad_fork()) {
+    if (const auto* known = static_cast<at::HostBlock<c10::Stream>*>(block)) {
+      sanitizer::host_memory_freed(known->ptr_, known->size_);
+    }
     instance().free(block);
   }
 }

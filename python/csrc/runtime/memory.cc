@@ -7,6 +7,7 @@
 #include "python/csrc/runtime/device.h"
 #include "python/csrc/runtime/status.h"
 #include "python/csrc/runtime/stream.h"
+#include "python/csrc/sanitizer/order.h"
 
 namespace torch_openreg {
 namespace {
@@ -73,6 +74,7 @@ void delete_block(void* ptr) {
                          static_cast<c10::DeviceIndex>(attributes.device));
     }
   }
+  sanitizer::freed(ptr);
   OR_WARN(orFreeAsync(ptr));
 }
 
@@ -100,7 +102,9 @@ class OpenregAllocator final : public c10::DeviceAllocator {
   c10::DeleterFnPtr raw_deleter() const override { return &delete_block; }
 
   void copy_data(void* dest, const void* src, std::size_t count) const override {
-    OR_CHECK(orMemcpyAsync(dest, src, count, orMemcpyDeviceToDevice, current_stream().handle));
+    const OpenregStream stream = current_stream();
+    sanitizer::raw_copy("copy_data", stream, dest, src, count);
+    OR_CHECK(orMemcpyAsync(dest, src, count, orMemcpyDeviceToDevice, stream.handle));
   }
 
   bool initialized() override { return is_initialized(); }
@@ -119,6 +123,7 @@ class OpenregAllocator final : public c10::DeviceAllocator {
     // Memory that came from elsewhere (IPC imports) is not this allocator's to reuse.
     if (ptr.get() != nullptr && ptr.get_deleter() == &delete_block) {
       OR_CHECK(orMemRecordStream(ptr.get(), OpenregStream::from(stream).handle));
+      sanitizer::stream_recorded(ptr.get(), stream);
     }
   }
 
@@ -216,6 +221,7 @@ void* allocate_raw(std::size_t nbytes, const OpenregStream& stream) {
     }
     throw_error(error, "orMallocAsync");
   }
+  sanitizer::allocated(ptr, nbytes, stream);
   return ptr;
 }
 
@@ -241,6 +247,7 @@ void resize_storage(c10::StorageImpl* storage, std::size_t nbytes) {
     const OpenregStream stream = current_stream(device.index());
     // The old block is freed below: its allocator has to know that this stream still reads it.
     device_allocator()->recordStream(storage->data_ptr(), stream);
+    sanitizer::raw_copy("resize_", stream, block.get(), storage->data(), kept);
     OR_CHECK(
         orMemcpyAsync(block.get(), storage->data(), kept, orMemcpyDeviceToDevice, stream.handle));
   }

@@ -12,6 +12,7 @@
 #include "python/csrc/runtime/blocking.h"
 #include "python/csrc/runtime/deferred.h"
 #include "python/csrc/runtime/device.h"
+#include "python/csrc/sanitizer/order.h"
 
 namespace torch_openreg {
 namespace {
@@ -257,6 +258,7 @@ void synchronize_stream(const OpenregStream& stream) {
   const orError_t error = wait_without_gil(-1, [&](std::int64_t slice_ms) {
     return orStreamSynchronizeTimeout(stream.handle, slice_ms);
   });
+  sanitizer::host_saw_stream(stream);
   reap_finished();
   if (error != orSuccess) {
     throw_error(error, "orStreamSynchronize", stream.handle);
@@ -268,6 +270,7 @@ void synchronize_device(c10::DeviceIndex device) {
   device = resolve_device(device);
   const orError_t error = wait_without_gil(
       -1, [&](std::int64_t slice_ms) { return orDeviceSynchronizeTimeout(device, slice_ms); });
+  sanitizer::host_saw_device(device);
   reap_finished();
   if (error != orSuccess) {
     throw_error(error, "orDeviceSynchronize");

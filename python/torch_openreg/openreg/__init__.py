@@ -10,7 +10,7 @@ CUDA's do. Everything here brings the device to life when it needs it; ``is_avai
 import torch
 
 from torch_openreg import _C
-from torch_openreg.openreg import amp, memory, nvtx, random, streams
+from torch_openreg.openreg import amp, memory, nvtx, random, sanitizer, streams
 from torch_openreg.openreg import devices as devices
 from torch_openreg.openreg.devices import (
     _exchange_device as _exchange_device,
@@ -178,6 +178,7 @@ __all__ = [
     "reset_max_memory_reserved",
     "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
+    "sanitizer",
     "seed",
     "seed_all",
     "set_device",

@@ -46,7 +46,7 @@ void Blocks::freed(Block block, Place place, std::vector<AccessPtr> accesses) {
   const std::uint64_t serial = ++serial_;
   if (!accesses.empty()) {
     unordered_.push_back(Freed{block, place, serial, std::move(accesses)});
-    if (unordered_.size() > kMaxFreed) {
+    if (unordered_.size() > kMaxUnordered) {
       unordered_.pop_front();
     }
   }

@@ -33,8 +33,9 @@ struct Freed {
 // Not thread-safe.
 class Blocks {
  public:
-  // Frees that are remembered at most, of each kind.
+  // Frees that are remembered at most: for use after free, and with accesses.
   static constexpr std::size_t kMaxFreed = 4096;
+  static constexpr std::size_t kMaxUnordered = 256;
 
   void allocate(Address low, std::size_t bytes, Timeline timeline);
   // Takes the block that begins at `low` out; false if it is not known.

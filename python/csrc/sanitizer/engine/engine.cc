@@ -240,6 +240,13 @@ void Engine::forget_memory(Address low, std::size_t bytes) {
   shadow_.take(low, low + bytes);
 }
 
+void Engine::forget() {
+  const Lock lock(mutex_);
+  shadow_ = Shadow();
+  blocks_ = Blocks();
+  events_.clear();
+}
+
 bool Engine::used_by_streams(Address low, Address high) {
   const Lock lock(mutex_);
   return shadow_.known(low, high);

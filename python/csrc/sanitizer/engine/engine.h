@@ -71,6 +71,8 @@ class Engine {
   void record_stream(Address at, Handle stream);
   // Host memory that nobody uses any more.
   void forget_memory(Address low, std::size_t bytes);
+  // All of it, and all events: what happens from now on is not told.
+  void forget();
   // Streams have used these addresses.
   bool used_by_streams(Address low, Address high);
 

@@ -226,6 +226,16 @@ TEST_F(EngineTest, BeyondTheStorageIsOutOfBounds) {
   EXPECT_EQ(found[0].kind, Kind::kBounds);
 }
 
+TEST_F(EngineTest, NothingIsLeftOfWhatWasForgotten) {
+  engine.allocate(0, 32, kMain);
+  use(kSide, true, 0, 32);
+  engine.free(0, 0);
+  engine.forget();
+  EXPECT_TRUE(write(kMain).empty());
+  engine.allocate(512, 64, kMain);
+  EXPECT_TRUE(use(kMain, true, 512, 576).empty());
+}
+
 TEST_F(EngineTest, ForgottenMemoryIsNew) {
   write(kMain);
   EXPECT_TRUE(engine.used_by_streams(0, 64));

@@ -1,0 +1,66 @@
+"""What of torch's Python the sanitizer has to see: host reads without operator, and backward."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.autograd.graph
+import torch.distributed as dist
+
+from torch_openreg import _C
+
+# (owner, name, what was there before)
+_replaced: list[tuple[Any, str, Any]] = []
+
+
+def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    original = getattr(owner, name)
+    setattr(owner, name, make(original))
+    _replaced.append((owner, name, original))
+
+
+def _host_read(original: Any) -> Any:
+    def read(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        _C._sanitizer_host_reads(self)
+        return original(self, *args, **kwargs)
+
+    read.__name__ = original.__name__
+    read.__doc__ = original.__doc__
+    return read
+
+
+def _completed(original: Any) -> Any:
+    def is_completed(self: Any) -> bool:
+        completed: bool = original(self)
+        if completed:
+            _C._sanitizer_host_saw_work(self)
+        return completed
+
+    return is_completed
+
+
+def _backward(original: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        _C._sanitizer_note_backward()
+        return original(*args, **kwargs)
+
+    return run
+
+
+def install() -> None:
+    """Put the hooks in; a second call does nothing."""
+    if _replaced:
+        return
+    for name in ("numpy", "tolist"):
+        _replace(torch.Tensor, name, _host_read)
+    if dist.is_available():
+        _replace(dist.Work, "is_completed", _completed)
+    for module in (torch.autograd, torch.autograd.graph):
+        _replace(module, "_engine_run_backward", _backward)
+
+
+def remove() -> None:
+    """Put back what was there."""
+    while _replaced:
+        owner, name, original = _replaced.pop()
+        setattr(owner, name, original)
