@@ -293,6 +293,23 @@ def test_operators_that_make_tensors_are_queued_where_the_stream_stays_busy():
     assert doubled.dtype == torch.float64 and doubled.tolist() == expected.tolist()
 
 
+def test_batch_norm_in_evaluation_follows_a_busy_stream():
+    # Its saved statistics are empty on the CPU, and so unknown before it has run.
+    norm = torch.nn.BatchNorm2d(3).eval()
+    norm.running_mean.copy_(torch.tensor([1.0, 2.0, 3.0]))
+    x = torch.arange(24.0).view(2, 3, 2, 2)
+    expected = norm(x)
+    norm, x = norm.to("openreg"), x.to("openreg")
+    stream = torch.openreg.Stream()
+    stream.wait_stream(torch.openreg.current_stream())
+    with torch.openreg.stream(stream):
+        held = gate()
+        threading.Timer(0.2, held.open).start()
+        found = norm(x)
+    stream.synchronize()
+    torch.testing.assert_close(found.cpu(), expected)
+
+
 def test_a_shape_that_does_not_fit_is_an_error_at_the_call_on_a_busy_stream():
     with torch.openreg.stream(torch.openreg.Stream()):
         held = gate()

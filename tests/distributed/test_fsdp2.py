@@ -83,7 +83,7 @@ class FullyShardTest(RankTestCase):
         for policy in (
             MixedPrecisionPolicy(torch.bfloat16, torch.float32),
             MixedPrecisionPolicy(torch.float16),
-            MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16, torch.float32),
+            MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16),
         ):
             self.check(tolerance=0.05, mp_policy=policy)
         scaler = torch.amp.GradScaler("openreg", init_scale=64.0)

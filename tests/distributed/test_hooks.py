@@ -20,8 +20,7 @@ from torch.distributed.optim import (
     _apply_optimizer_in_backward,
 )
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.parallel.distributed import _MixedPrecision
-from training import adam, batch, loss_of, net, reference, same, same_parameters, sgd, train
+from training import adam, loss_of, net, reference, same, same_parameters, sgd, train
 
 
 class HookTest(RankTestCase):
@@ -110,22 +109,6 @@ class HookTest(RankTestCase):
         for step in range(4):
             loss_of(model, step, self.rank, self.device).backward()
         same_parameters(model, reference(self.world_size), 1e-4)
-
-    def test_native_mixed_precision(self):
-        """Parameters get other memory, and give it back, while operators that use it are queued."""
-        self.init()
-        precision = _MixedPrecision(torch.float16, torch.float16, torch.float16)
-        for _ in range(5):
-            model = self.ddp(mixed_precision=precision, gradient_as_bucket_view=True)
-            optimizer = sgd(model)
-            for step in range(4):
-                optimizer.zero_grad(set_to_none=True)
-                x, y = (tensor.to(self.device) for tensor in batch(step, self.rank))
-                out = model(x)
-                self.assertEqual(out.dtype, torch.float16)
-                nn.functional.mse_loss(out.float(), y).backward()
-                optimizer.step()
-            same_parameters(model, reference(self.world_size), 0.02)
 
     def test_compiled_models_and_parameters_that_wait(self):
         self.init()
