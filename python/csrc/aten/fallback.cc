@@ -160,8 +160,8 @@ void refuse_quantized(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*
                               "it with cpu() first.");
 }
 
-// The CPU's kernel reads out of range for amax and amin when it runs on aliases, for a reason that is
-// not known: an error instead.
+// The CPU's kernel reads out of range for amax and amin when it runs on aliases, for a reason that
+// is not known: an error instead.
 void refuse_reduced_backward(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
                              Stack* /*stack*/) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "openreg does not support '", op.operator_name(),

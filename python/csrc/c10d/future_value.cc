@@ -1,6 +1,7 @@
 #include "python/csrc/c10d/future_value.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 
