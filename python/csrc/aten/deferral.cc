@@ -219,14 +219,15 @@ bool makes_tensors(const c10::FunctionSchema& schema) {
       return false;
     }
   }
-  // The CPU leaves what batch norm saves for a backward pass empty in evaluation; meta does not.
-  return !schema.returns().empty() && schema.name().find("batch_norm") == std::string::npos;
+  return !schema.returns().empty();
 }
 
 std::optional<Stack> defer_making(const c10::OperatorHandle& op, const OpenregStream& stream,
                                   const Stack& arguments) {
   const char* name = op.schema().name().c_str();
-  if (empties_soon(stream)) {
+  // Elsewhere the CPU's results need not have meta's shapes (batch norm saves nothing in
+  // evaluation).
+  if (!op.hasTag(at::Tag::pointwise) || empties_soon(stream)) {
     return std::nullopt;
   }
   const std::optional<MetaRun> run = run_on_meta(op, arguments);

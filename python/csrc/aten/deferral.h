@@ -30,7 +30,8 @@ bool defer(const c10::OperatorHandle& op, const OpenregStream& stream,
 bool makes_tensors(const c10::FunctionSchema& schema);
 
 // For an operator that makes_tensors: its results, not yet computed; nothing if the caller is to
-// run it as soon as the stream is empty (it is now, or the sizes are not known beforehand).
+// run it as soon as the stream is empty: it is now, or the operator is not a pointwise one, so that
+// the sizes of the CPU's results are not known for certain beforehand.
 std::optional<torch::jit::Stack> defer_making(const c10::OperatorHandle& op,
                                               const OpenregStream& stream,
                                               const torch::jit::Stack& arguments);
