@@ -162,7 +162,7 @@ class FullyShardTest(RankTestCase):
         for name, value in weights.items():
             same(value, expected.state_dict()[name], 1e-4)
         moments = get_optimizer_state_dict(model, optimizer, options=gather)
-        optimizer.zero_grad()  # torch makes no state for an optimizer whose parameters have gradients
+        optimizer.zero_grad()  # torch makes no state where there are gradients
         other = adam(model)
         set_optimizer_state_dict(model, other, moments, options=options)
         for parameter in model.parameters():
