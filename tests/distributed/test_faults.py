@@ -41,6 +41,7 @@ class FaultsTest(RankTestCase):
         ):
             group = dist.new_group([0, 1])
             self.reduce(group)
+            dist.barrier()  # both have done with it before one begins to misbehave
             with self.raises(dist.DistBackendError, fragment):
                 if self.rank == 1:  # only one rank misbehaves
                     with testing.faults(seed=11, **chances):
@@ -53,6 +54,7 @@ class FaultsTest(RankTestCase):
         self.init()
         group = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=2))
         self.reduce(group)
+        dist.barrier()
         if self.rank == 1:  # hears the other rank, and is done: only what it says is lost
             with testing.faults(drop=1.0):
                 self.reduce(group)
