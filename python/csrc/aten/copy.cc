@@ -3,7 +3,6 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/clone_ops.h>
 #include <ATen/ops/copy_ops.h>
-#include <ATen/ops/is_pinned_ops.h>
 #include <ATen/ops/zero_ops.h>
 #include <torch/library.h>
 
@@ -51,10 +50,6 @@ class CopyTask final : public DeferredTask {
 
 void queue_copy(const OpenregStream& stream, const at::Tensor& self, const at::Tensor& src) {
   enqueue(kName, stream, std::make_unique<CopyTask>(stream, self, src));
-}
-
-bool is_pinned(const at::Tensor& tensor) {
-  return at::_ops::is_pinned::call(tensor, /*device=*/std::nullopt);
 }
 
 // Memory of the host is in use after the call only where it is pinned and the copy non-blocking;

@@ -18,10 +18,6 @@ bool same_bytes(const at::Tensor& self, const at::Tensor& src) {
          self.strides() == src.strides() && self.is_non_overlapping_and_dense();
 }
 
-bool is_pinned(const at::Tensor& tensor) {
-  return at::_ops::is_pinned::call(tensor, /*device=*/std::nullopt);
-}
-
 const char* name_of(const at::Tensor& self, const at::Tensor& src) {
   if (src.is_cpu()) {
     return is_pinned(src) ? "Memcpy HtoD (Pinned -> Device)" : "Memcpy HtoD (Pageable -> Device)";
@@ -34,6 +30,10 @@ const char* name_of(const at::Tensor& self, const at::Tensor& src) {
 }
 
 }  // namespace
+
+bool is_pinned(const at::Tensor& tensor) {
+  return at::_ops::is_pinned::call(tensor, /*device=*/std::nullopt);
+}
 
 bool copy_bytes_async(const at::Tensor& self, const at::Tensor& src, const at::Tensor& host,
                       const OpenregStream& stream) {

@@ -8,6 +8,9 @@
 
 namespace torch_openreg {
 
+// Whether the device reads and writes this memory of the host without the host's help.
+bool is_pinned(const at::Tensor& tensor);
+
 // Between openreg and the CPU: queues the copy on `stream` and returns before it is done, if `host`
 // (one of the two) is pinned, the copy is long enough to be worth another thread's while, and the
 // bytes of both lie alike. The pinned block is not reused before the copy has ended; the device's

@@ -13,8 +13,6 @@
 namespace torch_openreg {
 namespace {
 
-constexpr auto kOpenreg = c10::DeviceType::PrivateUse1;
-
 // With more entries than this the search for a shared storage goes through a table.
 constexpr size_t kMaxLinearSearch = 12;
 

@@ -15,6 +15,7 @@
 #include "python/csrc/aten/snapshot.h"
 #include "python/csrc/runtime/blocking.h"
 #include "python/csrc/runtime/deferred.h"
+#include "python/csrc/runtime/device.h"
 #include "python/csrc/sanitizer/operations.h"
 
 namespace torch_openreg {
@@ -23,8 +24,6 @@ namespace {
 using c10::DispatchKey;
 using c10::DispatchKeySet;
 using torch::jit::Stack;
-
-constexpr auto kOpenreg = c10::DeviceType::PrivateUse1;
 
 at::Tensor to_meta(const at::Tensor& tensor) {
   if (!tensor.defined() || (tensor.device().is_cpu() && tensor.dim() == 0)) {

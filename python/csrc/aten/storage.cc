@@ -13,8 +13,6 @@
 namespace torch_openreg {
 namespace {
 
-constexpr auto kOpenreg = c10::DeviceType::PrivateUse1;
-
 c10::DeviceIndex target_device(std::optional<at::Layout> layout, std::optional<at::Device> device,
                                std::optional<bool> pin_memory) {
   TORCH_CHECK_NOT_IMPLEMENTED(layout.value_or(at::kStrided) == at::kStrided, "openreg has no ",

@@ -10,6 +10,9 @@
 
 namespace torch_openreg {
 
+// torch's name for the device type that openreg takes ("openreg" once it is renamed).
+inline constexpr c10::DeviceType kOpenreg = c10::DeviceType::PrivateUse1;
+
 // Upper bound of OPENREG_DEVICE_COUNT: tables indexed by device have this many rows.
 inline constexpr int kMaxDevices = 64;
 

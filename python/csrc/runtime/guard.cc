@@ -12,17 +12,15 @@
 namespace torch_openreg {
 namespace {
 
-constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
-
 class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
  public:
-  c10::DeviceType type() const override { return kType; }
+  c10::DeviceType type() const override { return kOpenreg; }
 
   // Devices.
   c10::Device exchangeDevice(c10::Device device) const override {
-    return {kType, exchange_device(device.index())};
+    return {kOpenreg, exchange_device(device.index())};
   }
-  c10::Device getDevice() const override { return {kType, current_device()}; }
+  c10::Device getDevice() const override { return {kOpenreg, current_device()}; }
   void setDevice(c10::Device device) const override {
     if (device.index() != current_device()) {
       set_device(device.index());
@@ -148,7 +146,7 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
 
 void register_guard() {
   static const OpenregGuard* guard = new OpenregGuard;
-  c10::impl::registerDeviceGuard(kType, guard);
+  c10::impl::registerDeviceGuard(kOpenreg, guard);
 }
 
 }  // namespace torch_openreg
