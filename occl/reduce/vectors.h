@@ -54,10 +54,22 @@ struct ComplexVec {
   Vec<T> v;
 };
 
+// The vector as one whose arithmetic wraps around: signed integers become unsigned, with the same
+// bits; all others stay.
+template <class V>
+inline auto Wrapping(V x) {
+  using T = std::remove_cvref_t<decltype(x[0])>;
+  if constexpr (std::is_integral_v<T> && std::is_signed_v<T>) {
+    return reinterpret_cast<Vec<std::make_unsigned_t<T>>>(x);
+  } else {
+    return x;
+  }
+}
+
 struct Add {
   template <class V>
   static V Do(V x, V y) {
-    return x + y;
+    return reinterpret_cast<V>(Wrapping(x) + Wrapping(y));
   }
   template <class T>
   static ComplexVec<T> Do(ComplexVec<T> x, ComplexVec<T> y) {
@@ -80,7 +92,7 @@ inline Vec<I> PairIndices(int even, int odd) {
 struct Mul {
   template <class V>
   static V Do(V x, V y) {
-    return x * y;
+    return reinterpret_cast<V>(Wrapping(x) * Wrapping(y));
   }
   static FloatPair Do(FloatPair x, FloatPair y) { return {x.a * y.a, x.b * y.b}; }
   // (xr yr - xi yi, xr yi + xi yr), each product and sum rounded.

@@ -84,7 +84,13 @@ Status AddressSpace::Map(int fd, size_t size, Region** region) {
   madvise(kernel, size, MADV_DONTFORK);
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    *region = recycled_count_ > 0 ? recycled_[--recycled_count_] : new Region;
+    if (recycled_.empty()) {
+      recycled_.reserve(regions_.size() + 1);  // Unmap allocates nothing
+      *region = &regions_.emplace_back();
+    } else {
+      *region = recycled_.back();
+      recycled_.pop_back();
+    }
   }
   **region = Region{};
   (*region)->device_base = device_base;
@@ -107,7 +113,7 @@ void AddressSpace::Unmap(Region* region) {
   MapInaccessible(region->device_base + half_, region->size, MAP_FIXED);
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (recycled_count_ < std::size(recycled_)) recycled_[recycled_count_++] = region;
+    recycled_.push_back(region);
   }
   free_.Give(offset, rounded);
 }

@@ -18,7 +18,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <mutex>
+#include <vector>
 
 #include "openreg/runtime/free_ranges.h"
 #include "openreg/runtime/status.h"
@@ -28,7 +30,8 @@ namespace openreg {
 class BlockAllocator;
 class ImportedArena;
 
-// An arena in the address space. Constant while it is published; never freed, but recycled.
+// An arena in the address space. Constant while it is published; recycled after Unmap, never freed
+// before the address space.
 struct Region {
   char* device_base = nullptr;
   size_t size = 0;
@@ -101,10 +104,10 @@ class AddressSpace {
   std::array<std::atomic<Region*>, kSlotCount> slots_{};
 
   std::atomic<size_t> next_color_{0};
-  FreeRanges free_;  // granules that no region takes
-  std::mutex mutex_;
-  Region* recycled_[256] = {};  // guarded by mutex_, as the next
-  size_t recycled_count_ = 0;
+  FreeRanges free_;   // granules that no region takes
+  std::mutex mutex_;  // guards the others
+  std::deque<Region> regions_;
+  std::vector<Region*> recycled_;  // of regions_, those unmapped
 };
 
 }  // namespace openreg

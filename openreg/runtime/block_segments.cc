@@ -89,7 +89,7 @@ Segment* BlockAllocator::NewSegmentOfSize(size_t segment_size, size_t size) {
   reserved_.fetch_add(segment_size, std::memory_order_relaxed);
   bool small = size <= kSmallLimit;
   stats_.SegmentTaken(small, static_cast<int64_t>(segment_size));
-  return new Segment{offset, segment_size, small, nullptr};
+  return store_.NewSegment({offset, segment_size, small, nullptr});
 }
 
 bool BlockAllocator::WithinFraction(uint64_t bytes) const {
@@ -152,7 +152,7 @@ void BlockAllocator::ReturnSegment(Segment* segment) {
   budget_->Release(segment->size);
   stats_.SegmentReturned(segment->small, static_cast<int64_t>(segment->size));
   chunks_.Give(segment->offset, segment->size);
-  delete segment;
+  store_.Recycle(segment);
 }
 
 uint64_t BlockAllocator::CachedBytes() {

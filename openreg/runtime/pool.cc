@@ -15,15 +15,32 @@ constexpr size_t kLargeRemainder = kSmallLimit / 32;
 Block* BlockStore::NewBlock() {
   std::lock_guard<FutexLock> guard(lock_);
   if (unused_ == nullptr) {
-    Block* slab = new Block[kBlocksPerSlab];  // kept for the life of the process
+    slabs_.push_back(std::make_unique<Block[]>(kBlocksPerSlab));
     for (int i = 0; i < kBlocksPerSlab; ++i) {
-      slab[i].link = unused_;
-      unused_ = &slab[i];
+      Block* block = &slabs_.back()[i];
+      block->link = unused_;
+      unused_ = block;
     }
   }
   Block* block = unused_;
   unused_ = block->link;
   return block;
+}
+
+Segment* BlockStore::NewSegment(const Segment& value) {
+  std::lock_guard<FutexLock> guard(lock_);
+  if (unused_segments_.empty()) {
+    unused_segments_.push_back(segments_.emplace_back(std::make_unique<Segment>()).get());
+  }
+  Segment* segment = unused_segments_.back();
+  unused_segments_.pop_back();
+  *segment = value;
+  return segment;
+}
+
+void BlockStore::Recycle(Segment* segment) {
+  std::lock_guard<FutexLock> guard(lock_);
+  unused_segments_.push_back(segment);
 }
 
 void BlockStore::Recycle(Block* block) {

@@ -5,6 +5,7 @@
 #define OPENREG_RUNTIME_POOL_H_
 
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <vector>
@@ -17,16 +18,21 @@
 
 namespace openreg {
 
-// Blocks and segments that are in no use. Memory for them is never given back: their number is
-// that of the largest number of blocks there ever were.
+// Blocks and segments that are in no use. Memory for them is not given back before the store: their
+// number is that of the largest number of blocks there ever were.
 class BlockStore {
  public:
   Block* NewBlock();
   void Recycle(Block* block);
+  Segment* NewSegment(const Segment& value);
+  void Recycle(Segment* segment);
 
  private:
-  FutexLock lock_;
-  Block* unused_ = nullptr;  // guarded by lock_
+  FutexLock lock_;  // guards the others
+  Block* unused_ = nullptr;
+  std::vector<std::unique_ptr<Block[]>> slabs_;
+  std::vector<Segment*> unused_segments_;
+  std::vector<std::unique_ptr<Segment>> segments_;
 };
 
 class Pool {
