@@ -10,13 +10,18 @@
 namespace occl_conformance {
 namespace {
 
+int32_t Value(int32_t seed, size_t index) {
+  return static_cast<int32_t>(static_cast<uint32_t>(seed) * 1'000'003u +
+                              static_cast<uint32_t>(index));
+}
+
 void Fill(const DeviceBuffer& buffer, size_t count, int32_t seed) {
-  for (size_t i = 0; i < count; ++i) buffer.as<int32_t>()[i] = seed * 1'000'003 + int32_t(i);
+  for (size_t i = 0; i < count; ++i) buffer.as<int32_t>()[i] = Value(seed, i);
 }
 
 void Expect(const DeviceBuffer& buffer, size_t count, int32_t seed) {
   for (size_t i = 0; i < count; ++i) {
-    ASSERT_EQ(buffer.as<int32_t>()[i], seed * 1'000'003 + int32_t(i)) << "element " << i;
+    ASSERT_EQ(buffer.as<int32_t>()[i], Value(seed, i)) << "element " << i;
   }
 }
 

@@ -1,5 +1,6 @@
 #include "occl/conformance/ranks.h"
 
+#include <limits.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -82,13 +83,26 @@ DeviceBuffer::DeviceBuffer(size_t size_bytes) {
 DeviceBuffer::~DeviceBuffer() { EXPECT_EQ(orFree(device_), orSuccess); }
 
 RankProcesses::RankProcesses(int nranks, const std::function<int(int, const occlUniqueId&)>& body) {
+  // The children are there before the thread that hands out the unique id: a child forked beside a
+  // running thread can inherit a lock of the sanitizer's allocator that nobody releases.
+  int ids[2];
+  EXPECT_EQ(pipe(ids), 0);
   occlUniqueId id;
-  EXPECT_EQ(occlGetUniqueId(&id), occlSuccess);
   for (int r = 0; r < nranks; ++r) {
     const pid_t pid = fork();
-    if (pid == 0) _exit(body(r, id));
+    if (pid == 0) {
+      close(ids[1]);
+      if (read(ids[0], &id, sizeof id) != sizeof id) _exit(kNoUniqueId);
+      close(ids[0]);
+      _exit(body(r, id));
+    }
     pids_.push_back(pid);
   }
+  close(ids[0]);
+  EXPECT_EQ(occlGetUniqueId(&id), occlSuccess);
+  static_assert(sizeof id <= PIPE_BUF, "each read gets one whole id");
+  for (int r = 0; r < nranks; ++r) EXPECT_EQ(write(ids[1], &id, sizeof id), ssize_t{sizeof id});
+  close(ids[1]);
 }
 
 RankProcesses::~RankProcesses() {

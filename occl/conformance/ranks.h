@@ -78,7 +78,10 @@ class DeviceBuffer {
 // Child processes of a test whose parent never uses the device.
 class RankProcesses {
  public:
-  // Each child runs body and exits with what it returns.
+  static constexpr int kNoUniqueId = 99;
+
+  // Each child runs body and exits with what it returns, with kNoUniqueId where the parent got
+  // none.
   RankProcesses(int nranks, const std::function<int(int rank, const occlUniqueId& id)>& body);
   ~RankProcesses();  // kills what is left
 
