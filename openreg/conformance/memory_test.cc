@@ -186,7 +186,8 @@ TEST_P(Memory, ManyAllocationsLeaveTheProcessWhereItWas) {
   EXPECT_EQ(after.reservedBytes.current, before.reservedBytes.current);
   EXPECT_EQ(after.reservedBytes.current, 0);
   EXPECT_EQ(after.allocatedBytes.current, 0);
-  EXPECT_LE(MappingCount(), mappings + 2);
+  // malloc and the sanitizers map memory of their own now and then; a leak would count thousands.
+  EXPECT_LE(MappingCount(), mappings + 16);
   EXPECT_EQ(EntryCount("/proc/self/fd"), descriptors);
   EXPECT_EQ(EntryCount("/proc/self/task"), threads);
 }
