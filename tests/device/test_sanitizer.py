@@ -5,6 +5,7 @@ second, `freed` that where memory was given back.
 """
 
 import gc
+import io
 import linecache
 import threading
 
@@ -142,6 +143,15 @@ def foreach_copies():
     ys[0].zero_()  # second
 
 
+def running_statistics_of_a_batch_norm():
+    norm, s = nn.BatchNorm1d(8).to("openreg"), side()
+    x = ones(4, 8)
+    s.wait_stream(torch.openreg.current_stream())
+    with torch.openreg.stream(s):
+        y = norm(x)  # first
+    return norm.running_mean + 1, y  # second
+
+
 def concatenation():
     x, y, s = ones(), ones(), side()
     torch.cat([x, y])  # first
@@ -265,6 +275,11 @@ def a_pinned_result_printed():
     str(host)  # second
 
 
+def a_pinned_result_saved():
+    host = ones().to("cpu", non_blocking=True)  # first
+    torch.save(host, io.BytesIO())  # second
+
+
 def a_pinned_source_overwritten():
     host = torch.ones(N, pin_memory=True)
     x = torch.empty(N, device="openreg")
@@ -364,6 +379,7 @@ WRONG = {
         a_transposed_matrix,
         foreach_writes_to_its_first_list,
         foreach_copies,
+        running_statistics_of_a_batch_norm,
         concatenation,
         an_index_is_read,
         a_copy_within_the_device,
@@ -379,6 +395,7 @@ WRONG = {
         a_pinned_result_as_numpy,
         a_pinned_result_as_a_list,
         a_pinned_result_printed,
+        a_pinned_result_saved,
         a_pinned_source_overwritten,
         a_pinned_source_overwritten_in_part,
         an_event_before_the_copy,
@@ -551,6 +568,16 @@ def a_prefetcher():
         ahead = copied
 
 
+def two_streams_evaluate_one_batch_norm():
+    norm, x, s = nn.BatchNorm1d(8).to("openreg").eval(), ones(4, 8), side()
+    s.wait_stream(torch.openreg.current_stream())
+    with torch.openreg.stream(s):
+        y = norm(x)
+    norm(x)
+    torch.openreg.current_stream().wait_stream(s)
+    return y
+
+
 def training():
     torch.manual_seed(0)
     model = nn.Sequential(
@@ -611,6 +638,7 @@ RIGHT = [
     pinned_memory_is_used_again,
     pageable_memory,
     a_prefetcher,
+    two_streams_evaluate_one_batch_norm,
     training,
     backward_of_a_side_stream,
     growing_storages,
@@ -657,6 +685,33 @@ def test_each_pair_of_places_is_reported_once():
     assert len(sanitizer.reports()) == 1
     sanitizer.clear()
     program()
+    assert len(sanitizer.reports()) == 1
+
+
+def test_one_missing_wait_is_one_report_whatever_follows_from_it():
+    sanitizer.enable("log")
+    x, y, s = ones(), ones(), side()
+    with torch.openreg.stream(s):
+        x.add_(1)
+        y.add_(1)  # first
+    z = y + x  # second
+    x.zero_()
+    del y
+    torch.zeros(N, device="openreg")
+    (report,) = sanitizer.reports()
+    assert "# second" in linecache.getline(report.second.place.file, report.second.place.line)
+    return z
+
+
+@pytest.mark.parametrize("mode", ["raise", "log"])
+def test_a_tensor_without_memory_is_refused_each_time(mode):
+    sanitizer.enable(mode)
+    x = ones()
+    x.untyped_storage().resize_(0)
+    for _ in range(2):
+        with pytest.raises(sanitizer.SanitizerError) as caught:
+            x.add_(1)
+        assert caught.value.report.kind == "out-of-bounds"
     assert len(sanitizer.reports()) == 1
 
 

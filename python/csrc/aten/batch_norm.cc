@@ -1,6 +1,7 @@
-// The statistics of batch normalisation across ranks, which SyncBatchNorm exchanges. The CPU has
-// no kernels for them (torch has CUDA's only); the formulas are those of torch.nn.SyncBatchNorm's
-// documentation and of Ioffe and Szegedy, "Batch Normalization", 2015, section 3.
+// Batch normalisation: the CPU's kernels that update running statistics, and the statistics across
+// ranks, which SyncBatchNorm exchanges. For those the CPU has no kernels (torch has CUDA's only);
+// the formulas are those of torch.nn.SyncBatchNorm's documentation and of Ioffe and Szegedy, "Batch
+// Normalization", 2015, section 3.
 //
 // Statistics are accumulated in float for 16-bit inputs. Dimension 1 holds the channels.
 #include <ATen/ATen.h>
@@ -10,7 +11,8 @@
 #include <tuple>
 #include <vector>
 
-#include "python/csrc/aten/cpu_call.h"
+#include "python/csrc/aten/on_cpu.h"
+#include "python/csrc/sanitizer/operations.h"
 
 namespace torch_openreg {
 namespace {
@@ -57,6 +59,28 @@ c10::DeviceIndex device_of(const char* op, std::initializer_list<const at::Tenso
 const at::Tensor& or_undefined(const OptionalTensor& tensor) {
   static const at::Tensor undefined;
   return tensor.has_value() ? *tensor : undefined;
+}
+
+// In training the running statistics are written to, which the schemas do not say.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> native_batch_norm(
+    const at::Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
+    const OptionalTensor& running_mean, const OptionalTensor& running_var, bool training,
+    double momentum, double eps) {
+  static const OptionalTensor none;
+  const sanitizer::AlsoWritten written(or_undefined(training ? running_mean : none),
+                                       or_undefined(training ? running_var : none));
+  using Op = at::_ops::native_batch_norm;
+  return detail::OnCpu<Op, Op::schema>::call(input, weight, bias, running_mean, running_var,
+                                             training, momentum, eps);
+}
+
+std::tuple<at::Tensor, at::Tensor> batch_norm_update_stats(const at::Tensor& input,
+                                                           const OptionalTensor& running_mean,
+                                                           const OptionalTensor& running_var,
+                                                           double momentum) {
+  const sanitizer::AlsoWritten written(or_undefined(running_mean), or_undefined(running_var));
+  using Op = at::_ops::batch_norm_update_stats;
+  return detail::OnCpu<Op, Op::schema>::call(input, running_mean, running_var, momentum);
 }
 
 std::tuple<at::Tensor, at::Tensor> batch_norm_stats(const at::Tensor& input, double eps) {
@@ -198,6 +222,8 @@ at::Tensor backward_elemt(const at::Tensor& grad_out, const at::Tensor& input,
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("native_batch_norm", native_batch_norm);
+  m.impl("batch_norm_update_stats", batch_norm_update_stats);
   m.impl("batch_norm_stats", batch_norm_stats);
   m.impl("batch_norm_elemt", batch_norm_elemt);
   m.impl("batch_norm_elemt.out", batch_norm_elemt_out);

@@ -16,7 +16,6 @@
 #include <ATen/ops/max_pool2d_with_indices_backward_ops.h>
 #include <ATen/ops/max_pool2d_with_indices_ops.h>
 #include <ATen/ops/native_batch_norm_backward_ops.h>
-#include <ATen/ops/native_batch_norm_ops.h>
 #include <ATen/ops/native_group_norm_backward_ops.h>
 #include <ATen/ops/native_group_norm_ops.h>
 #include <ATen/ops/native_layer_norm_backward_ops.h>
@@ -38,11 +37,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       ops::_native_batch_norm_legit, ops::_native_batch_norm_legit_no_stats, ops::avg_pool2d,
       ops::avg_pool2d_backward, ops::constant_pad_nd, ops::embedding, ops::embedding_dense_backward,
       ops::glu, ops::glu_backward, ops::max_pool2d_with_indices,
-      ops::max_pool2d_with_indices_backward, ops::native_batch_norm,
-      ops::native_batch_norm_backward, ops::native_group_norm, ops::native_group_norm_backward,
-      ops::native_layer_norm, ops::native_layer_norm_backward, ops::upsample_bilinear2d,
-      ops::upsample_bilinear2d_backward, ops::upsample_nearest2d, ops::upsample_nearest2d_backward>(
-      m);
+      ops::max_pool2d_with_indices_backward, ops::native_batch_norm_backward,
+      ops::native_group_norm, ops::native_group_norm_backward, ops::native_layer_norm,
+      ops::native_layer_norm_backward, ops::upsample_bilinear2d, ops::upsample_bilinear2d_backward,
+      ops::upsample_nearest2d, ops::upsample_nearest2d_backward>(m);
 }
 
 }  // namespace torch_openreg

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <set>
 #include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
@@ -43,7 +44,11 @@ void bind_sanitizer(py::module_& module) {
   });
   module.def(
       "_sanitizer_host_reads",
-      [](const at::Tensor& tensor) { sanitizer::host_reads("numpy", tensor); }, py::arg("tensor"));
+      [](const at::Tensor& tensor, const std::string& name) {
+        static auto* const names = new std::set<std::string>;  // under the interpreter lock
+        sanitizer::host_reads(names->insert(name).first->c_str(), tensor);
+      },
+      py::arg("tensor"), py::arg("name"));
 }
 
 }  // namespace torch_openreg

@@ -69,6 +69,7 @@ struct Current {
 thread_local Current current;
 constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 thread_local std::size_t written_first = kAll;
+thread_local const at::Tensor* also_written[2] = {nullptr, nullptr};
 
 // The sanitizer calls Python, and Python operators: those are not the program's.
 thread_local bool is_reporting = false;
@@ -114,6 +115,12 @@ std::vector<Finding> use_all(const std::shared_ptr<const Operation>& operation,
 WrittenFirst::WrittenFirst(std::size_t count) { written_first = count; }
 WrittenFirst::~WrittenFirst() { written_first = kAll; }
 
+AlsoWritten::AlsoWritten(const at::Tensor& one, const at::Tensor& other) {
+  also_written[0] = &one;
+  also_written[1] = &other;
+}
+AlsoWritten::~AlsoWritten() { also_written[0] = also_written[1] = nullptr; }
+
 void operation(const char* name, const c10::Stream& stream, c10::ArrayRef<Use> uses) {
   if (is_reporting) {
     return;
@@ -155,6 +162,9 @@ void detail::operator_uses(const at::Tensor& tensor, bool writes) {
     return;
   }
   writes = writes && !current.traits.writes_no_lists && index < written_first;
+  for (const at::Tensor* const also : also_written) {
+    writes = writes || (also != nullptr && also->is_same(tensor));
+  }
   const Use use{&tensor, writes};
   report_all(use_all(current.operation, use));
 }

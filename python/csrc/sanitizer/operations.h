@@ -59,6 +59,17 @@ class WrittenFirst {
   WrittenFirst& operator=(const WrittenFirst&) = delete;
 };
 
+// In its scope an operator of this thread also writes to these tensors, which its schema does not
+// say (batch norm's running statistics). They have to live as long as this object; undefined ones
+// count for nothing.
+class AlsoWritten {
+ public:
+  AlsoWritten(const at::Tensor& one, const at::Tensor& other);
+  ~AlsoWritten();
+  AlsoWritten(const AlsoWritten&) = delete;
+  AlsoWritten& operator=(const AlsoWritten&) = delete;
+};
+
 }  // namespace torch_openreg::sanitizer
 
 #endif  // PYTHON_CSRC_SANITIZER_OPERATIONS_H_

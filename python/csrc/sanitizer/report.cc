@@ -116,6 +116,11 @@ py::dict to_python(const Finding& finding) {
   return dict;
 }
 
+// What follows is a crash, in every mode and each time: the tensor has no memory at all.
+bool is_fatal(const Finding& finding) {
+  return finding.kind == Finding::Kind::kBounds && finding.second->tensor.storage_low == 0;
+}
+
 bool interpreter_ends() {
 #if PY_VERSION_HEX >= 0x030D0000
   return Py_IsInitialized() == 0 || Py_IsFinalizing() != 0;
@@ -124,15 +129,23 @@ bool interpreter_ends() {
 #endif
 }
 
+struct Told {
+  const Finding* finding;
+  bool is_new;
+};
+
 // The exception to raise, if any. Needs the interpreter lock.
-py::object hand_over(const std::vector<const Finding*>& findings) {
+py::object hand_over(const std::vector<Told>& findings) {
   const auto handler = py::reinterpret_borrow<py::object>(reported().handler);
   if (!handler || handler.is_none()) {
     return py::none();
   }
   py::list list;
-  for (const Finding* const finding : findings) {
-    list.append(to_python(*finding));
+  for (const Told& told : findings) {
+    py::dict dict = to_python(*told.finding);
+    dict["is_new"] = told.is_new;
+    dict["is_fatal"] = is_fatal(*told.finding);
+    list.append(std::move(dict));
   }
   return handler(list);
 }
@@ -140,17 +153,18 @@ py::object hand_over(const std::vector<const Finding*>& findings) {
 // Calls `raise(exception)` with the lock held if there is something new that is to be raised.
 template <typename Raise>
 void report_new(const std::vector<Finding>& findings, Raise&& raise) {
-  std::vector<const Finding*> fresh;
+  std::vector<Told> told;
   for (const Finding& finding : findings) {
-    if (is_new(finding)) {
-      fresh.push_back(&finding);
+    const bool fresh = is_new(finding);
+    if (fresh || is_fatal(finding)) {
+      told.push_back({&finding, fresh});
     }
   }
-  if (fresh.empty() || interpreter_ends()) {
+  if (told.empty() || interpreter_ends()) {
     return;
   }
   const py::gil_scoped_acquire gil;
-  const py::object exception = hand_over(fresh);
+  const py::object exception = hand_over(told);
   if (!exception.is_none()) {
     raise(exception);
   }

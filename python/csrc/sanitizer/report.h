@@ -10,8 +10,9 @@
 
 namespace torch_openreg::sanitizer {
 
-// Hands those that are new to the handler, and throws the exception that it returns. Takes the
-// interpreter lock. Nothing happens at the end of the interpreter.
+// Hands those that are new to the handler, and those that would end in a crash, and throws the
+// exception that it returns. Takes the interpreter lock. Nothing happens at the end of the
+// interpreter.
 void report(const std::vector<Finding>& findings);
 // As above where no exception can pass: it is raised when the thread is back in Python.
 void report_after(const std::vector<Finding>& findings);

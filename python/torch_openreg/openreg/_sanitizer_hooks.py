@@ -21,7 +21,7 @@ def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
 
 def _host_read(original: Any) -> Any:
     def read(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        _C._sanitizer_host_reads(self)
+        _C._sanitizer_host_reads(self, original.__name__)
         return original(self, *args, **kwargs)
 
     read.__name__ = original.__name__
@@ -51,7 +51,7 @@ def install() -> None:
     """Put the hooks in; a second call does nothing."""
     if _replaced:
         return
-    for name in ("numpy", "tolist"):
+    for name in ("numpy", "tolist", "__reduce_ex__"):  # the last: pickle and torch.save
         _replace(torch.Tensor, name, _host_read)
     if dist.is_available():
         _replace(dist.Work, "is_completed", _completed)

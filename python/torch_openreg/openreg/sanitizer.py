@@ -255,11 +255,12 @@ def _handle(findings: list[dict[str, Any]]) -> SanitizerError | None:
             _place(found["freed_at"]),
             _message(found, first, second),
         )
-        if len(_reports) < _MAX_REPORTS:
+        if found["is_new"] and len(_reports) < _MAX_REPORTS:
             _reports.append(report)
-        if _mode == "raise" and raised is None and second is not None:
+        raises = _mode == "raise" and second is not None
+        if raised is None and (raises or found["is_fatal"]):
             raised = SanitizerError(report)
-        else:
+        if found["is_new"] and not (raises and raised is not None and raised.report is report):
             _LOGGER.warning("%s", report.message)
     return raised
 
@@ -284,7 +285,9 @@ def enable(mode: str = "raise") -> None:
     Args:
         mode: "raise" raises :class:`SanitizerError` at the second of two operations, before it
             runs (after it, for the host's own operators on pinned memory); "log" writes a warning
-            to the logger ``torch_openreg.sanitizer``. Each pair of places is reported once.
+            to the logger ``torch_openreg.sanitizer``. Each pair of places is reported once. A
+            tensor whose storage has no memory is refused in both modes, each time: its kernel
+            would crash.
 
     Raises:
         ValueError: another mode.

@@ -30,6 +30,17 @@ void add_races(std::vector<AccessPtr> earlier, const AccessPtr& later,
   }
 }
 
+// What is reported counts as ordered from then on, as if the wait that is missing were there: what
+// else is wrong only for want of that wait is not told again at every later use.
+void take_as_ordered(const std::vector<Finding>& findings, VectorClock* clock) {
+  for (const Finding& finding : findings) {
+    if (finding.first != nullptr) {
+      const Epoch& epoch = finding.first->operation->epoch;
+      clock->advance_to(epoch.timeline, epoch.number);
+    }
+  }
+}
+
 }  // namespace
 
 // ---------------------------------------------------------------------------------------- order
@@ -144,8 +155,9 @@ std::vector<Finding> Engine::access(Access access) {
   std::vector<Finding> findings;
   const auto shared = std::make_shared<const Access>(std::move(access));
   check_memory(shared, &findings);
-  const VectorClock& clock = streams_[shared->operation->epoch.timeline].clock;
+  VectorClock& clock = streams_[shared->operation->epoch.timeline].clock;
   add_races(shadow_.add(shared, clock), shared, &findings);
+  take_as_ordered(findings, &clock);
   return findings;
 }
 
@@ -154,6 +166,8 @@ std::vector<Finding> Engine::host_access(Access access) {
   std::vector<Finding> findings;
   const auto shared = std::make_shared<const Access>(std::move(access));
   add_races(shadow_.conflicts(*shared, host_), shared, &findings);
+  take_as_ordered(findings, &host_);
+  host_version_ += findings.empty() ? 0 : 1;
   return findings;
 }
 

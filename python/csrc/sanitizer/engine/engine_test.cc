@@ -63,6 +63,24 @@ TEST_F(EngineTest, TwoStreamsAreNot) {
   EXPECT_FALSE(found[0].second->writes);
 }
 
+TEST_F(EngineTest, WhatIsReportedCountsAsOrderedFromThenOn) {
+  use(kSide, true, 0, 8);
+  use(kSide, true, 8, 16);
+  use(kThird, true, 16, 24);
+  EXPECT_EQ(use(kMain, false, 8, 16).size(), 1U);
+  EXPECT_TRUE(use(kMain, true, 0, 16).empty());  // the wait that is missing would do for both
+  EXPECT_EQ(use(kMain, false, 16, 24).size(), 1U);
+  use(kSide, true, 0, 8);
+  EXPECT_EQ(use(kMain, false, 0, 8).size(), 1U);
+}
+
+TEST_F(EngineTest, WhatTheHostWasToldOfCountsAsOrdered) {
+  write(kMain);
+  EXPECT_EQ(host_read().size(), 1U);
+  EXPECT_TRUE(host_read().empty());
+  EXPECT_TRUE(read(kSide).empty());
+}
+
 TEST_F(EngineTest, AnEventOrders) {
   write(kMain);
   engine.record_event(kEvent, kMain);
