@@ -33,9 +33,6 @@ STEPS = {
     "reproducible_wheel": (ROOT, [sys.executable, "tools/wheel/check_reproducible.py"]),
 }
 
-# What a plain run takes. The others are run by name until each has passed on a clean machine.
-DEFAULT_STEPS = ["tests", "everything", "train_digits", "arrows"]
-
 
 def run(command, folder):
     """Runs a command in a process group of its own, so that its end is the end of all of it."""
@@ -74,7 +71,7 @@ def main():
     """Runs the chosen steps, each of them even when one fails."""
     parser = argparse.ArgumentParser(prog=".ci/run")
     parser.add_argument("--list", action="store_true", help="name the steps")
-    parser.add_argument("step", nargs="*", help="these steps instead of the default ones")
+    parser.add_argument("step", nargs="*", help="these steps instead of all")
     options = parser.parse_args()
     if options.list:
         print("\n".join(STEPS))
@@ -84,7 +81,7 @@ def main():
 
     counted = {}
     lines = []
-    for name in options.step or DEFAULT_STEPS:
+    for name in options.step or STEPS:
         print(f"==== {name}", flush=True)
         start = time.monotonic()
         found = step(name)
