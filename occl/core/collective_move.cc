@@ -39,16 +39,15 @@ void Reduce(const reduce::Plan& plan, CollectiveScratch* scratch, int results, i
 }  // namespace
 
 Part CollectiveOp::Source(int peer) {
-  const int rank = comm().rank();
-  if (peer == rank) {
-    Part part = spec_.SendPart(rank);
+  if (peer == comm().rank()) {
+    Part part = spec_.SendPart(doer_);
     if (part.count <= window_start_) return {nullptr, 0};
     part.data += window_start_ * spec_.element_bytes;
     part.count = std::min(part.count - window_start_, window_count_);
     return part;
   }
   const RoundHead& head = comm().scratch.heads[peer];
-  const int index = spec_.part_per_rank ? rank : 0;
+  const int index = spec_.part_per_rank ? doer_ : 0;
   uint64_t count = spec_.count;
   if (spec_.uneven) count = spec_.RecvPart(peer).count;  // equal to the peer's: CompareParts
   if (count <= window_start_) return {nullptr, 0};
@@ -88,13 +87,17 @@ StepResult CollectiveOp::BadSource(int peer) {
 }
 
 StepResult CollectiveOp::Move() {
+  if (doer_ < 0) return TakeJob();
   if (shared_out()) return ReduceShareBlock();
   return spec_.reduces ? ReduceBlock() : CopyBlock();
 }
 
+// All that is to be done for doer_.
+StepResult CollectiveOp::EndPart() { return jobs_ ? EndJob() : EndRound(); }
+
 // One block of the part of peer_, or the whole part and on to the next peers while they are small.
 StepResult CollectiveOp::CopyBlock() {
-  const int n = comm().nranks(), rank = comm().rank();
+  const int n = comm().nranks(), rank = doer_;
   uint64_t budget = BlockElements(spec_.element_bytes);
   for (; peer_ < n; ++peer_, position_ = 0) {
     const int peer = (rank + peer_) % n;  // each rank starts with itself: not all at one owner
@@ -102,11 +105,11 @@ StepResult CollectiveOp::CopyBlock() {
     const Part source = Source(peer);
     if (source.count == 0) continue;
     if (source.data == nullptr) return BadSource(peer);
-    unsigned char* destination =
-        spec_.RecvPart(peer).data + (window_start_ + position_) * spec_.element_bytes;
+    const uint64_t count = std::min(source.count - position_, budget);
+    unsigned char* const destination = Destination(peer, count);
+    if (destination == nullptr) return BadSource(rank);
     const unsigned char* from = source.data + position_ * spec_.element_bytes;
     if (from == destination) continue;
-    const uint64_t count = std::min(source.count - position_, budget);
     reduce::Copy(destination, from, count * spec_.element_bytes,
                  CopyModeFor(source.count * spec_.element_bytes));
     if (peer != rank) {
@@ -116,39 +119,38 @@ StepResult CollectiveOp::CopyBlock() {
     budget -= count;
     if (position_ < source.count) return StepResult::kMoved;
   }
-  return EndRound();
+  return EndPart();
 }
 
 StepResult CollectiveOp::ReduceBlock() {
-  const int n = comm().nranks(), rank = comm().rank();
+  const int n = comm().nranks(), rank = doer_;
   if (!spec_.Reads(rank, rank)) return EndRound();  // not the root
   uint64_t total = 0, block = 0;
   for (int peer = 0; peer < n; ++peer) {
     const Part source = Source(peer);
     total = source.count;
-    if (total == 0) return EndRound();
+    if (total == 0) return EndPart();
     if (source.data == nullptr) return BadSource(peer);
     block = std::min(total - position_, BlockElements(spec_.element_bytes));
     comm().scratch.sources[peer] = source.data + position_ * spec_.element_bytes;
   }
-  comm().scratch.destinations[0] =
-      spec_.RecvPart(0).data + (window_start_ + position_) * spec_.element_bytes;
+  comm().scratch.destinations[0] = Destination(0, block);
+  if (comm().scratch.destinations[0] == nullptr) return BadSource(rank);
   Reduce(spec_.plan, &comm().scratch, 1, n, block, total * spec_.element_bytes);
   comm().stats.bytes_moved.fetch_add(block * spec_.element_bytes * (n - 1),
                                      std::memory_order_relaxed);
   position_ += block;
-  return position_ == total ? EndRound() : StepResult::kMoved;
+  return position_ == total ? EndPart() : StepResult::kMoved;
 }
 
 // Reduces a block of this rank's share of all inputs into the results.
 StepResult CollectiveOp::ReduceShareBlock() {
   const int n = comm().nranks(), rank = comm().rank();
-  const schedule::Range share = schedule::ShareOf(spec_.count, spec_.element_bytes, n, rank);
-  if (share.count == 0) return EndRound();
-  if (position_ == 0) {
-    // See quarantine.h: a rank that has failed by now must not be written to.
-    FullFence();
-    if (!comm().good()) return FailComm(comm().failure());
+  const schedule::Range share = schedule::ShareOf(spec_.count, spec_.element_bytes, n, doer_);
+  if (share.count == 0) return EndPart();
+  if (position_ == 0 && !jobs_) {
+    const StepResult looked = LookBeforeWriting();
+    if (looked != StepResult::kMoved) return looked;
   }
   const uint64_t start = share.begin + position_;
   const uint64_t block =
@@ -168,11 +170,24 @@ StepResult CollectiveOp::ReduceShareBlock() {
   const int written = results - (HasResult(rank) ? 1 : 0);
   comm().stats.bytes_moved.fetch_add(bytes * (n - 1 + written), std::memory_order_relaxed);
   position_ += block;
-  return position_ == share.count ? EndRound() : StepResult::kMoved;
+  return position_ == share.count ? EndPart() : StepResult::kMoved;
 }
 
-// Of the result of `peer` in a reduction that is shared out; NULL if it named memory outside its
-// device.
+// See quarantine.h: a rank that has failed by now must not be written to.
+StepResult CollectiveOp::LookBeforeWriting() {
+  FullFence();
+  return comm().good() ? StepResult::kMoved : FailComm(comm().failure());
+}
+
+// Where what comes from `peer` goes, position_ elements in.
+unsigned char* CollectiveOp::Destination(int peer, uint64_t count) const {
+  const uint64_t skip_bytes = (window_start_ + position_) * spec_.element_bytes;
+  if (doer_ == comm().rank()) return spec_.RecvPart(peer).data + skip_bytes;
+  const uint64_t parts = spec_.TakesOne() ? 0 : static_cast<uint64_t>(peer);
+  return Result(doer_, parts * spec_.count * spec_.element_bytes + skip_bytes,
+                count * spec_.element_bytes);
+}
+
 unsigned char* CollectiveOp::Result(int peer, uint64_t skip_bytes, uint64_t size_bytes) const {
   const PeerArena* arena = comm().arena(peer);
   const uint64_t base = comm().scratch.heads[peer].recv_offset;

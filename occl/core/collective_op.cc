@@ -48,6 +48,14 @@ void CollectiveOp::Ring() {
   }
 }
 
+// Of its entry: where ranks share processors, a rank that needs the entries of all would be woken
+// by each, mostly for nothing. Of those who post last and look for the others' entries, with a
+// fence in between (Announce), one sees them all, so it is enough that who does tells the others.
+void CollectiveOp::RingForEntry() {
+  if (!comm().crowded() || !ExchangesWithAll()) return Ring();
+  ring_needed_ = false;
+}
+
 void CollectiveOp::TellSleepers() {
   if (!ring_needed_) return;
   ring_needed_ = false;
@@ -58,7 +66,7 @@ void CollectiveOp::TellSleepers() {
 // no other begins.
 void CollectiveOp::LeaveRound() {
   comm().block(comm().rank()).quit.store(1, std::memory_order_release);
-  if (shared_out() && HasResult(comm().rank()) && comm().nranks() > 1) {
+  if (writes_to_peers() && HasResult(comm().rank()) && comm().nranks() > 1) {
     comm().quarantine.Take(comm().DevicePointer(spec_.recv), round_);
   }
   comm().bells.RingAll();
@@ -142,7 +150,10 @@ DataPath CollectiveOp::ChoosePath() const {
 }
 
 void CollectiveOp::Post() {
-  if (window_start_ == 0) path_ = ChoosePath();
+  if (window_start_ == 0) {
+    path_ = ChoosePath();
+    jobs_ = HasJobs();
+  }
   const int rank = comm().rank();
   const bool contributes =
       spec_.flow == Flow::kAllToAll || (rank == spec_.root) == (spec_.flow == Flow::kFromRoot);
@@ -188,7 +199,7 @@ void CollectiveOp::Post() {
   if (fault() == faulty::Fault::kDrop) [[unlikely]]
     return;
   entry.round.store(round_, std::memory_order_release);
-  Ring();
+  RingForEntry();
 }
 
 // A fault on request: tells of one element less than there is.
@@ -245,7 +256,9 @@ StepResult CollectiveOp::Agree() {
   if (spec_.op >= occlNumOps) KeepFactor(comm().rank(), spec_.scale);
   peer_ = 0;
   position_ = 0;
+  doer_ = jobs_ ? -1 : comm().rank();
   phase_ = Phase::kMove;
+  if (comm().crowded() && ExchangesWithAll() && !jobs_) Ring();
   return StepResult::kMoved;
 }
 
@@ -253,7 +266,7 @@ StepResult CollectiveOp::Agree() {
 StepResult CollectiveOp::EndRound() {
   comm().block(comm().rank()).done.store(round_, std::memory_order_release);
   comm().next_round = round_ + 1;
-  Ring();
+  if (!jobs_) Ring();
   peer_ = 0;
   phase_ = Phase::kReaders;
   return StepResult::kMoved;
@@ -261,6 +274,7 @@ StepResult CollectiveOp::EndRound() {
 
 // Done when nobody reads this rank's buffers any more; slots and entries are not waited for.
 StepResult CollectiveOp::AwaitReaders() {
+  if (jobs_) return AllJobsDone() ? FinishOk() : StepResult::kWaiting;
   if (path_ == DataPath::kDirect) {
     for (; peer_ < comm().nranks(); ++peer_) {
       if (peer_ == comm().rank() || !ReadBy(peer_)) continue;
@@ -289,6 +303,7 @@ bool CollectiveOp::WaitsFor(int rank) const {
       return Exchanges(rank) &&
              comm().segment().round(rank, round_).round.load(std::memory_order_acquire) != round_;
     case Phase::kReaders:
+      if (jobs_) return WaitsForJobOf(rank);
       return path_ == DataPath::kDirect && ReadBy(rank) &&
              block.done.load(std::memory_order_acquire) < round_;
   }

@@ -8,16 +8,23 @@
 namespace occl {
 namespace {
 
-// More ranks than processors that any of them may use: the same answer on every rank, also where
-// each is bound to a processor of its own.
-bool IsCrowded(const Gathering& gathering) {
+// The processors that any of the ranks may use: the same answer on every rank, also where each is
+// bound to a processor of its own.
+int CountProcessors(const Gathering& gathering) {
   ProcessorSet together = {};
   for (const RankCard& card : gathering.cards) together.Add(card.processors);
-  return gathering.cards.size() > static_cast<size_t>(together.Count());
+  return together.Count();
 }
 
-// The same question where the others have not come yet: what the first rank may use counts.
-bool IsCrowded(int nranks, const LeaderInfo& leader) { return nranks > leader.processors.Count(); }
+// What Create and Join tell the other ranks of this one.
+Status Introduce(const CommSettings& settings, RendezvousOptions* options) {
+  options->nranks = settings.nranks;
+  options->rank = settings.rank;
+  options->deadline = Deadline::After(settings.init_timeout_ms);
+  options->name = settings.name.c_str();
+  return FromRuntime(orIpcGetDeviceHandle(&options->device, settings.device),
+                     "orIpcGetDeviceHandle");
+}
 
 // Maps the peers' devices. One that cannot be mapped is no failure: the data then goes through the
 // control segment, on all ranks.
@@ -42,12 +49,7 @@ bool OpenArenas(const CommSettings& settings, const Gathering& gathering, const 
 Status Comm::Create(const CommSettings& settings, Meeting* meeting, Ref<Comm>* comm) {
   LogVersion();
   RendezvousOptions options;
-  options.nranks = settings.nranks;
-  options.rank = settings.rank;
-  options.deadline = Deadline::After(settings.init_timeout_ms);
-  options.name = settings.name.c_str();
-  OCCL_RETURN_IF_ERROR(
-      FromRuntime(orIpcGetDeviceHandle(&options.device, settings.device), "orIpcGetDeviceHandle"));
+  OCCL_RETURN_IF_ERROR(Introduce(settings, &options));
   std::vector<std::shared_ptr<PeerArena>> arenas;
   options.prepare = [&](const Gathering& gathering, bool* direct) {
     *direct = OpenArenas(settings, gathering, options.deadline, &arenas);
@@ -55,8 +57,8 @@ Status Comm::Create(const CommSettings& settings, Meeting* meeting, Ref<Comm>* c
   };
   Gathering gathering;
   OCCL_RETURN_IF_ERROR(Rendezvous(meeting, options, &gathering));
-  Ref<Comm> created =
-      Ref<Comm>::Adopt(new Comm(settings, &gathering, std::move(arenas), IsCrowded(gathering)));
+  Ref<Comm> created = Ref<Comm>::Adopt(
+      new Comm(settings, &gathering, std::move(arenas), CountProcessors(gathering)));
   OCCL_RETURN_IF_ERROR(created->FindDevice());
   OCCL_LOG(kInfo, kLogInit, "%s: rank %d of %d on device %d is ready, data path %s%s",
            created->name(), created->rank(), created->nranks(), created->device(),
@@ -68,12 +70,7 @@ Status Comm::Create(const CommSettings& settings, Meeting* meeting, Ref<Comm>* c
 
 Status Comm::Join(const CommSettings& settings, Meeting* meeting, Ref<Comm>* comm) {
   RendezvousOptions options;
-  options.nranks = settings.nranks;
-  options.rank = settings.rank;
-  options.deadline = Deadline::After(settings.init_timeout_ms);
-  options.name = settings.name.c_str();
-  OCCL_RETURN_IF_ERROR(
-      FromRuntime(orIpcGetDeviceHandle(&options.device, settings.device), "orIpcGetDeviceHandle"));
+  OCCL_RETURN_IF_ERROR(Introduce(settings, &options));
   bool first = false;
   OCCL_RETURN_IF_ERROR(meeting->ComesFirst(&first));
   UniqueFd file;
@@ -90,8 +87,9 @@ Status Comm::Join(const CommSettings& settings, Meeting* meeting, Ref<Comm>* com
   }
   gathering.cards.resize(settings.nranks);
   gathering.pidfds.resize(settings.nranks);
+  // The others have not come yet: what the first rank may use counts.
   Ref<Comm> created =
-      Ref<Comm>::Adopt(new Comm(settings, &gathering, {}, IsCrowded(settings.nranks, leader)));
+      Ref<Comm>::Adopt(new Comm(settings, &gathering, {}, leader.processors.Count()));
   OCCL_RETURN_IF_ERROR(created->FindDevice());
   OCCL_RETURN_IF_ERROR(created->presence.Join(OwnCard(options), leader, std::move(keeper),
                                               &created->bells, &created->peers));
@@ -102,7 +100,7 @@ Status Comm::Join(const CommSettings& settings, Meeting* meeting, Ref<Comm>* com
 }
 
 Comm::Comm(const CommSettings& settings, Gathering* gathering,
-           std::vector<std::shared_ptr<PeerArena>> arenas, bool crowded)
+           std::vector<std::shared_ptr<PeerArena>> arenas, int processors)
     : scratch(settings.nranks),
       bells(gathering->segment.get(), settings.rank),
       history(gathering->segment.get(), settings.rank),
@@ -113,7 +111,7 @@ Comm::Comm(const CommSettings& settings, Gathering* gathering,
       matcher(gathering->segment.get(), settings.rank),
       settings_(settings),
       segment_(gathering->segment),
-      crowded_(crowded),
+      processors_(processors),
       timeout_ms_(settings.timeout_ms) {
   block(rank()).state.store(static_cast<uint32_t>(RankState::kAlive), std::memory_order_release);
 }

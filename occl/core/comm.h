@@ -66,7 +66,9 @@ class Comm final : public RefCounted {
   const CommSettings& settings() const { return settings_; }
   const char* name() const { return settings_.name.c_str(); }
   bool direct() const { return presence.direct(); }
-  bool crowded() const { return crowded_; }
+  // That the ranks together may use; more ranks than that: crowded.
+  int processors() const { return processors_; }
+  bool crowded() const { return nranks() > processors_; }
   orStream_t default_stream() const { return default_stream_; }
   ControlSegment& segment() const { return *segment_; }
   RankBlock& block(int rank) const { return segment_->rank(rank); }
@@ -136,13 +138,13 @@ class Comm final : public RefCounted {
  private:
   // No arenas: none of the ranks has joined yet.
   Comm(const CommSettings& settings, Gathering* gathering,
-       std::vector<std::shared_ptr<PeerArena>> arenas, bool crowded);
+       std::vector<std::shared_ptr<PeerArena>> arenas, int processors);
   Status FindDevice();
   Status ReadPeersError(uint32_t word);
 
   const CommSettings settings_;
   std::shared_ptr<ControlSegment> segment_;
-  bool crowded_;
+  const int processors_;
   orStream_t default_stream_ = nullptr;
   struct {
     const unsigned char* device_base;

@@ -15,7 +15,7 @@ constexpr int kInlineSpins = 500;
 // long: the peer it waits for may need this very processor. Not by yielding: on a busy machine that
 // gives away whole time slices.
 constexpr int kCrowdedSpins = 10;
-constexpr int64_t kInlineSleep_ns = 60'000;
+constexpr int64_t kInlineSleep_ns = 200'000;
 // The caller moves data, and waits for peers that move theirs, for at most this long: it is not to
 // be held up by a large message.
 constexpr int64_t kInlineMove_ns = 300'000;

@@ -20,45 +20,184 @@ std::string Explore(const char* name, std::vector<Program> programs, int words,
 
 // ---- core/bells.h: nobody sleeps through the word it waits for.
 
-constexpr int kWord = 0, kSleepers = 1, kRings = 2;
+constexpr int kWord = 0, kSleepers = 1, kRings = 2, kUnheard = 3, kBellWords = 4;
 
-Program Sleeper(bool announces_first) {
+enum class Announces { kFirst, kLate, kBeforeReadingRings };
+
+// Waits until `ringers` have come.
+Program Sleeper(Announces announces, int ringers = 1) {
   Program program;
-  const int again = 0;
-  if (announces_first) program.push_back({Op::kAdd, kSleepers, 1});
-  program.push_back({Op::kFence});
+  const auto announce = [&program] {
+    program.push_back({Op::kStore, kUnheard, 1});
+    program.push_back({Op::kAdd, kSleepers, 1});
+  };
+  if (announces == Announces::kBeforeReadingRings) announce();
   program.push_back({Op::kLoad, kRings, 0});
+  if (announces == Announces::kFirst) announce();
+  program.push_back({Op::kFence});
   program.push_back({Op::kLoad, kWord, 1});
   const int at_branch = static_cast<int>(program.size());
-  program.push_back({Op::kJumpIfLess, 1, 1, at_branch + 2});
+  program.push_back({Op::kJumpIfLess, 1, ringers, at_branch + 2});
   program.push_back({Op::kJump, 0});  // the word is there: to the end, filled in below
-  if (!announces_first) program.push_back({Op::kAdd, kSleepers, 1});
+  if (announces == Announces::kLate) announce();
   program.push_back({Op::kSleep, kRings, 0});
   program.push_back({Op::kAdd, kSleepers, -1});
-  program.push_back({Op::kJump, again});
+  program.push_back({Op::kJump, 0});
   program[at_branch + 1].a = static_cast<int>(program.size());
   return program;
 }
 
-Program Ringer(bool fences) {
-  Program program = {{Op::kStore, kWord, 1}};
+// first: the store or the addition to the word.
+Program Ringer(Instruction first, bool fences, bool clears_first = true) {
+  Program program = {first};
   if (fences) program.push_back({Op::kFence});
+  const int end = static_cast<int>(program.size()) + 7;
   program.push_back({Op::kLoad, kSleepers, 0});
-  const int end = static_cast<int>(program.size()) + 3;
   program.push_back({Op::kJumpIfLess, 0, 1, end});
-  program.push_back({Op::kAdd, kRings, 1});
+  program.push_back({Op::kLoad, kUnheard, 0});
+  program.push_back({Op::kJumpIfLess, 0, 1, end});
+  const Instruction clear = {Op::kStore, kUnheard, 0}, ring = {Op::kAdd, kRings, 1};
+  program.push_back(clears_first ? clear : ring);
+  program.push_back(clears_first ? ring : clear);
   program.push_back({Op::kWake, kRings});
   return program;
 }
 
 TEST(Bells, NobodySleepsThroughItsWord) {
-  EXPECT_EQ(Explore("bells", {Sleeper(true), Ringer(true)}, 3), "");
-  EXPECT_EQ(Explore("bells, two sleepers", {Sleeper(true), Sleeper(true), Ringer(true)}, 3), "");
+  const Program sleeper = Sleeper(Announces::kFirst);
+  const Program ringer = Ringer({Op::kStore, kWord, 1}, true);
+  EXPECT_EQ(Explore("bells", {sleeper, ringer}, kBellWords), "");
+  EXPECT_EQ(Explore("bells, two sleepers", {sleeper, sleeper, ringer}, kBellWords), "");
+  const Program one_of_two = Ringer({Op::kAdd, kWord, 1}, true);
+  EXPECT_EQ(Explore("bells, two ringers", {Sleeper(Announces::kFirst, 2), one_of_two, one_of_two},
+                    kBellWords),
+            "");
 }
 
-TEST(Bells, TheFenceAndTheAnnouncementAreNeeded) {
-  EXPECT_NE(Explore("bells without the writer's fence", {Sleeper(true), Ringer(false)}, 3), "");
-  EXPECT_NE(Explore("bells announced late", {Sleeper(false), Ringer(true)}, 3), "");
+TEST(Bells, TheFenceTheAnnouncementAndTheirOrderAreNeeded) {
+  const Instruction store = {Op::kStore, kWord, 1}, add = {Op::kAdd, kWord, 1};
+  EXPECT_NE(Explore("bells without the writer's fence",
+                    {Sleeper(Announces::kFirst), Ringer(store, false)}, kBellWords),
+            "");
+  EXPECT_NE(
+      Explore("bells announced late", {Sleeper(Announces::kLate), Ringer(store, true)}, kBellWords),
+      "");
+  EXPECT_NE(
+      Explore("bells announced before reading rings",
+              {Sleeper(Announces::kBeforeReadingRings, 2), Ringer(add, true), Ringer(add, true)},
+              kBellWords),
+      "");
+  EXPECT_NE(
+      Explore("bells cleared after ringing",
+              {Sleeper(Announces::kFirst, 2), Ringer(add, true, false), Ringer(add, true, false)},
+              kBellWords),
+      "");
+}
+
+// ---- core/collective_op.cc, RingForEntry: of two ranks that post, only one that sees both entries
+// rings, and none sleeps for ever.
+
+struct Posters {
+  bool fences = true;  // between announcing oneself and the last look
+
+  static int Entry(int rank) { return rank; }
+  static int Sleepers(int rank) { return 2 + rank; }
+  static int Rings(int rank) { return 4 + rank; }
+
+  Program Rank(int rank) const {
+    const int peer = 1 - rank;
+    Program program = {
+        {Op::kStore, Entry(rank), 1},
+        {Op::kLoad, Entry(peer), 0},  // 1
+        {Op::kJumpIfLess, 0, 1, 4},
+        {Op::kJump, 13},
+        {Op::kLoad, Rings(rank), 1},  // 4
+        {fences ? Op::kAdd : Op::kStore, Sleepers(rank), 1},
+        {fences ? Op::kFence : Op::kJump, 7},
+        {Op::kLoad, Entry(peer), 0},  // 7
+        {Op::kJumpIfLess, 0, 1, 10},
+        {Op::kJump, 11},
+        {Op::kSleep, Rings(rank), 1},  // 10
+        {fences ? Op::kAdd : Op::kStore, Sleepers(rank), fences ? -1 : 0},
+        {Op::kJump, 1},
+        {Op::kFence},  // 13
+        {Op::kLoad, Sleepers(peer), 0},
+        {Op::kJumpIfLess, 0, 1, 18},
+        {Op::kAdd, Rings(peer), 1},
+        {Op::kWake, Rings(peer)},
+    };
+    return program;
+  }
+};
+
+TEST(Entries, WhoSeesAllOfThemTellsTheOthers) {
+  const Posters good, bad = {false};
+  EXPECT_EQ(Explore("entries", {good.Rank(0), good.Rank(1)}, 6), "");
+  EXPECT_NE(Explore("entries without a fence", {bad.Rank(0), bad.Rank(1)}, 6), "");
+}
+
+// ---- core/collective_jobs.cc: each job is done once, and who sleeps until all are done is woken.
+//
+// Two ranks at work on two jobs, and one asleep.
+
+struct Jobs {
+  bool fences = true;  // between ending a job and looking whether all are done
+  bool swaps = true;   // takes a job by compare-and-swap
+
+  static int Taken(int job) { return job; }
+  static int Done(int job) { return 2 + job; }
+  static int Work(int job) { return 4 + job; }
+  static constexpr int kAsleep = 6, kBell = 7, kWords = 8;
+
+  void Append(Program* program, int rank, int job) const {
+    const int at = static_cast<int>(program->size());
+    const int other = 1 - job, next = at + 15, id = rank + 1;
+    const Program steps = {
+        {Op::kLoad, Taken(job), 0},
+        {Op::kJumpIfLess, 0, 1, at + 3},
+        {Op::kJump, next},
+        {swaps ? Op::kSwap : Op::kStore, Taken(job), id},  // at + 3
+        {Op::kLoad, Taken(job), 0},
+        {Op::kJumpIfLess, 0, 2, rank == 0 ? at + 7 : next},
+        {Op::kJump, rank == 0 ? next : at + 7},
+        {Op::kAdd, Work(job), 1},  // at + 7
+        {Op::kStore, Done(job), 1},
+        {fences ? Op::kFence : Op::kJump, at + 10},
+        {Op::kLoad, Done(other), 0},  // at + 10
+        {Op::kJumpIfLess, 0, 1, next},
+        {Op::kLoad, kAsleep, 0},
+        {Op::kAdd, kBell, 1},
+        {Op::kWake, kBell},
+    };
+    program->insert(program->end(), steps.begin(), steps.end());
+  }
+  Program Worker(int rank) const {
+    Program program;
+    Append(&program, rank, rank);
+    Append(&program, rank, 1 - rank);
+    for (int job = 0; job < 2; ++job) program.push_back({Op::kAwait, Done(job), 1});
+    for (int job = 0; job < 2; ++job) {
+      program.push_back({Op::kLoad, Work(job), 0});
+      program.push_back({Op::kCheckEqual, 0, 1});
+    }
+    return program;
+  }
+  Program Idle() const {
+    return {
+        {Op::kLoad, kBell, 1},   {Op::kAdd, kAsleep, 1},
+        {Op::kLoad, Done(0), 0}, {Op::kJumpIfLess, 0, 1, 7},
+        {Op::kLoad, Done(1), 0}, {Op::kJumpIfLess, 0, 1, 7},
+        {Op::kJump, 10},         {Op::kSleep, kBell, 1},  // 7
+        {Op::kAdd, kAsleep, -1}, {Op::kJump, 0},
+    };
+  }
+  std::vector<Program> All() const { return {Worker(0), Worker(1), Idle()}; }
+};
+
+TEST(Jobs, EachIsDoneOnceAndTheSleeperIsWoken) {
+  EXPECT_EQ(Explore("jobs", Jobs{}.All(), Jobs::kWords), "");
+  EXPECT_NE(Explore("jobs without a fence", Jobs{false, true}.All(), Jobs::kWords), "");
+  EXPECT_NE(Explore("jobs taken by a store", Jobs{true, false}.All(), Jobs::kWords), "");
 }
 
 // ---- core/collective_op.cc: a place of the ring is filled again when all have passed it.

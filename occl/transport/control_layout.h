@@ -1,8 +1,9 @@
 // What lies in a communicator's control segment: a memfd that every rank maps.
 //
-// SINGLE WRITER. Every word is written by one rank only, with two exceptions that any rank may
-// write: ErrorWord (the first error is published by compare-and-swap) and Doorbell::rings (a
-// counter that only wakes sleepers). There is no lock: a rank that dies holds nothing.
+// SINGLE WRITER. Every word is written by one rank only, with three exceptions that any rank may
+// write: ErrorWord (the first error is published by compare-and-swap), Doorbell::rings and
+// Doorbell::unheard (which only wake sleepers), and JobWords (the first who wants a job takes it by
+// compare-and-swap). There is no lock: a rank that dies holds nothing but the jobs it has taken.
 //
 // MEMORY ORDER. A rank fills a structure with plain stores and then stores its sequence word with
 // release; a reader loads that word with acquire before it reads the rest. A place of a ring is
@@ -79,6 +80,16 @@ struct PartEntry {
   uint64_t count;
 };
 
+// What one rank would do of a round, which any rank may do instead: core/collective_jobs.cc.
+struct JobWords {
+  std::atomic<uint64_t> taken;  // JobWord of the round and who took it
+  std::atomic<uint64_t> done;   // by who took it: the round
+};
+constexpr uint64_t JobWord(uint64_t round, int rank) {
+  return (round << 16) + static_cast<uint64_t>(rank);
+}
+static_assert(kMaxRanks <= 1 << 16);
+
 // A message on its way from one rank to another.
 struct MessageHead {
   uint64_t count;
@@ -115,6 +126,7 @@ enum class RankState : uint32_t { kAbsent = 0, kAlive = 1, kDestroyed = 2 };
 struct alignas(64) Doorbell {
   std::atomic<uint32_t> rings;     // futex word of the rank's sleepers
   std::atomic<uint32_t> sleepers;  // threads of the rank that sleep, or are about to
+  std::atomic<uint32_t> unheard;   // 1: one of them has announced itself since it last rang
 };
 
 struct ErrorSlot {
@@ -141,6 +153,7 @@ struct alignas(4096) RankBlock {
   alignas(64) std::atomic<uint64_t> done;   // rounds up to this one: nothing is read any more
   alignas(64) std::atomic<uint64_t> quit;   // 1: it writes no peer's memory any more
   Doorbell bell;
+  alignas(64) JobWords jobs[kRoundPlaces];
   RoundEntry rounds[kRoundPlaces];
   ErrorSlot error;
   Mailbox mailboxes[3];                        // two for splits in turn, one for shrinks

@@ -28,6 +28,7 @@ class ControlSegment {
   SegmentHeader& header() { return *reinterpret_cast<SegmentHeader*>(base_); }
   RankBlock& rank(int rank) { return ranks_[rank]; }
   RoundEntry& round(int rank, uint64_t round) { return ranks_[rank].rounds[round % kRoundPlaces]; }
+  JobWords& job(int rank, uint64_t round) { return ranks_[rank].jobs[round % kRoundPlaces]; }
   // nranks parts of `rank` in the round.
   PartEntry* parts(int rank, uint64_t round) {
     return parts_ + (size_t{kRoundPlaces} * rank + round % kRoundPlaces) * nranks_;
