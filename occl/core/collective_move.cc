@@ -28,12 +28,9 @@ void Reduce(const reduce::Plan& plan, CollectiveScratch* scratch, int results, i
   const auto is_source = [&](const void* result) {
     return std::find(from, from + sources, result) != from + sources;
   };
-  if (CopyModeFor(total_bytes) == reduce::CopyMode::kStream &&
-      std::none_of(to, to + results, is_source)) {
-    reduce::RunStreamed(plan, to, results, from, sources, block, args);
-  } else {
-    reduce::Run(plan, to, results, from, sources, block, args);
-  }
+  args.stream = CopyModeFor(total_bytes) == reduce::CopyMode::kStream &&
+                std::none_of(to, to + results, is_source);
+  reduce::Run(plan, to, results, from, sources, block, args);
 }
 
 }  // namespace

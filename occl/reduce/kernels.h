@@ -3,6 +3,8 @@
 #ifndef OCCL_REDUCE_KERNELS_H_
 #define OCCL_REDUCE_KERNELS_H_
 
+#include <cstdint>
+
 #include "occl/reduce/elements.h"
 #include "occl/reduce/kernel_table.h"
 
@@ -40,17 +42,28 @@ struct Arrays {
   int n_dsts;
   const void* const* srcs;
   int n_srcs;
+  bool stream;
 };
+
+inline bool CanStream(const Arrays& arrays) {
+  constexpr uintptr_t kLine = 64;
+  for (int d = 0; d < arrays.n_dsts; ++d) {
+    if (reinterpret_cast<uintptr_t>(arrays.dsts[d]) % kLine != 0) return false;
+  }
+  return true;
+}
+
+inline void Put(void* p, Bytes v, bool stream) { stream ? StreamBytes(p, v) : StoreBytes(p, v); }
 
 inline const char* Source(const Arrays& arrays, int s, size_t offset) {
   return static_cast<const char*>(arrays.srcs[s]) + offset;
 }
 
 // kUnroll vectors, from `offset` bytes on. All sources are read before anything is written.
-template <class E, class Op, int kSources, int kUnroll>
+template <class E, class Op, int kUnroll>
 inline __attribute__((always_inline)) void Step(const Arrays& arrays, size_t offset,
                                                 const ReduceArgs& args) {
-  const int n_srcs = kSources > 0 ? kSources : arrays.n_srcs;
+  const int n_srcs = arrays.n_srcs;
   typename E::Acc acc[kUnroll];
   const char* first = Source(arrays, 0, offset);
 #pragma GCC unroll 8
@@ -72,7 +85,7 @@ inline __attribute__((always_inline)) void Step(const Arrays& arrays, size_t off
   for (int d = 0; d < arrays.n_dsts; ++d) {
     char* dst = static_cast<char*>(arrays.dsts[d]) + offset;
 #pragma GCC unroll 8
-    for (int u = 0; u < kUnroll; ++u) StoreBytes(dst + u * kVectorBytes, out[u]);
+    for (int u = 0; u < kUnroll; ++u) Put(dst + u * kVectorBytes, out[u], arrays.stream);
   }
 }
 
@@ -125,27 +138,46 @@ void BlockOfMany(const Arrays& arrays, size_t offset, const ReduceArgs& args) {
     const Bytes out = Op::template Finish<E>(stored[v], args);
     const size_t at = offset + static_cast<size_t>(v) * kVectorBytes;
     for (int d = 0; d < arrays.n_dsts; ++d) {
-      StoreBytes(static_cast<char*>(arrays.dsts[d]) + at, out);
+      Put(static_cast<char*>(arrays.dsts[d]) + at, out, arrays.stream);
     }
   }
 }
 
-template <class E, class Op, int kSources>
+template <class E, class Op>
 void Loop(const Arrays& arrays, size_t bytes, const ReduceArgs& args) {
   constexpr int kUnroll = 4;
   constexpr size_t kStepBytes = kUnroll * kVectorBytes;
   size_t offset = 0;
-  if (kSources == 0 && arrays.n_srcs > kFewSources) {
+  if (arrays.n_srcs > kFewSources) {
     constexpr size_t kBlockBytes = kBlockVectors * kVectorBytes;
     for (; offset + kBlockBytes <= bytes; offset += kBlockBytes) {
       BlockOfMany<E, Op>(arrays, offset, args);
     }
   }
   for (; offset + kStepBytes <= bytes; offset += kStepBytes) {
-    Step<E, Op, kSources, kUnroll>(arrays, offset, args);
+    Step<E, Op, kUnroll>(arrays, offset, args);
   }
   for (; offset + kVectorBytes <= bytes; offset += kVectorBytes) {
-    Step<E, Op, kSources, 1>(arrays, offset, args);
+    Step<E, Op, 1>(arrays, offset, args);
+  }
+  if (offset < bytes) Tail<E, Op>(arrays, offset, bytes - offset, args);
+}
+
+// Two sources, a line at a time: with few streams that is faster than a few lines of each in turn.
+template <class E, class Op, int kDsts>
+void LoopPair(const Arrays& arrays, size_t bytes, const ReduceArgs& args) {
+  const char* const a = Source(arrays, 0, 0);
+  const char* const b = Source(arrays, 1, 0);
+  char* const first = static_cast<char*>(arrays.dsts[0]);
+  char* const second = static_cast<char*>(arrays.dsts[kDsts - 1]);
+  size_t offset = 0;
+#pragma GCC unroll 4
+  for (; offset + kVectorBytes <= bytes; offset += kVectorBytes) {
+    const auto x = Op::template Take<E>(LoadBytes(a + offset), 0, args);
+    const auto y = Op::template Take<E>(LoadBytes(b + offset), 1, args);
+    const Bytes out = Op::template Finish<E>(Op::Combine::Do(x, y), args);
+    Put(first + offset, out, arrays.stream);
+    if (kDsts == 2) Put(second + offset, out, arrays.stream);
   }
   if (offset < bytes) Tail<E, Op>(arrays, offset, bytes - offset, args);
 }
@@ -153,13 +185,17 @@ void Loop(const Arrays& arrays, size_t bytes, const ReduceArgs& args) {
 template <class E, class Op>
 void Reduce(void* const* dsts, int n_dsts, const void* const* srcs, int n_srcs, size_t count_elems,
             const ReduceArgs& args) {
-  const Arrays arrays = {dsts, n_dsts, srcs, n_srcs};
+  Arrays arrays = {dsts, n_dsts, srcs, n_srcs, false};
+  arrays.stream = args.stream && CanStream(arrays);
   const size_t bytes = count_elems * E::kElementBytes;
-  if (n_srcs == 2) {
-    Loop<E, Op, 2>(arrays, bytes, args);
+  if (n_srcs == 2 && n_dsts == 1) {
+    LoopPair<E, Op, 1>(arrays, bytes, args);
+  } else if (n_srcs == 2 && n_dsts == 2) {
+    LoopPair<E, Op, 2>(arrays, bytes, args);
   } else {
-    Loop<E, Op, 0>(arrays, bytes, args);
+    Loop<E, Op>(arrays, bytes, args);
   }
+  if (arrays.stream) EndStream();
 }
 
 constexpr int Column(RedKind kind) { return static_cast<int>(kind); }

@@ -1,9 +1,6 @@
 #include "occl/reduce/reduce.h"
 
-#include <algorithm>
-
 #include "occl/base/datatypes.h"
-#include "occl/reduce/copy.h"
 #include "occl/reduce/kernel_table.h"
 
 namespace occl::reduce {
@@ -78,25 +75,6 @@ Status Resolve(occlDataType_t datatype, RedKind kind, Plan* plan, CpuPath path) 
   }
   *plan = {kernel, DataTypeSize(datatype)};
   return Status();
-}
-
-void RunStreamed(const Plan& plan, void* const* dsts, int n_dsts, const void* const* srcs,
-                 int n_srcs, size_t count_elems, const ReduceArgs& args) {
-  constexpr size_t kPieceBytes = 4096;
-  constexpr int kMostSources = 16;  // beyond, reading is what takes the time
-  if (n_srcs > kMostSources) return Run(plan, dsts, n_dsts, srcs, n_srcs, count_elems, args);
-  alignas(64) unsigned char piece[kPieceBytes];
-  void* const result = piece;
-  const void* at[kMostSources];
-  const size_t bytes = count_elems * plan.element_bytes;
-  for (size_t offset = 0; offset < bytes; offset += kPieceBytes) {
-    const size_t size = std::min(bytes - offset, kPieceBytes);
-    for (int s = 0; s < n_srcs; ++s) at[s] = static_cast<const unsigned char*>(srcs[s]) + offset;
-    Run(plan, &result, 1, at, n_srcs, size / plan.element_bytes, args);
-    for (int d = 0; d < n_dsts; ++d) {
-      Copy(static_cast<unsigned char*>(dsts[d]) + offset, piece, size, CopyMode::kStream);
-    }
-  }
 }
 
 }  // namespace occl::reduce

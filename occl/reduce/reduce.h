@@ -34,6 +34,9 @@ struct ReduceArgs {
   const double* scales = nullptr;
   // kAvg only; at least 1.
   uint32_t avg_divisor = 1;
+  // The results would only sweep the caches (see copy.h): they are stored past them, if all dsts
+  // are aligned to a line. Slow where a dst is a src.
+  bool stream = false;
 };
 
 using Kernel = void (*)(void* const* dsts, int n_dsts, const void* const* srcs, int n_srcs,
@@ -61,11 +64,6 @@ inline void Run(const Plan& plan, void* const* dsts, int n_dsts, const void* con
                 int n_srcs, size_t count_elems, const ReduceArgs& args = {}) {
   plan.kernel(dsts, n_dsts, srcs, n_srcs, count_elems, args);
 }
-
-// As Run, for blocks of results that would only sweep the caches (see copy.h): a piece at a time is
-// reduced in the first-level cache and stored past the others. No dst may be a src.
-void RunStreamed(const Plan& plan, void* const* dsts, int n_dsts, const void* const* srcs,
-                 int n_srcs, size_t count_elems, const ReduceArgs& args = {});
 
 }  // namespace occl::reduce
 

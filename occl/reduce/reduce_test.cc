@@ -76,9 +76,10 @@ class Case {
     Run(plan, dsts.data(), static_cast<int>(dsts.size()), srcs.data(), n_srcs_, count, args_);
     for (void* dst : dsts) Compare(static_cast<const uint8_t*>(dst), path, count);
     if (dst_is_source >= 0 || testing::Test::HasFatalFailure()) return;
-    for (void* dst : dsts) std::memset(dst, 0, count * sizeof(T));
-    RunStreamed(plan, dsts.data(), static_cast<int>(dsts.size()), srcs.data(), n_srcs_, count,
-                args_);
+    ReduceArgs args = args_;
+    args.stream = true;
+    for (void*& dst : dsts) dst = PlaceOnLine(memory, misalign % 2 * 8, count);
+    Run(plan, dsts.data(), static_cast<int>(dsts.size()), srcs.data(), n_srcs_, count, args);
     for (void* dst : dsts) Compare(static_cast<const uint8_t*>(dst), path, count);
   }
 
@@ -86,6 +87,14 @@ class Case {
   static void* Place(std::vector<std::vector<uint8_t>>& memory, size_t shift, size_t count) {
     memory.emplace_back(shift + count * sizeof(T) + kGuard, kGuardByte);
     return memory.back().data() + shift;
+  }
+
+  // `past` bytes after the beginning of a line.
+  static void* PlaceOnLine(std::vector<std::vector<uint8_t>>& memory, size_t past, size_t count) {
+    constexpr size_t kLine = 64;
+    memory.emplace_back(2 * kGuard + kLine + past + count * sizeof(T), kGuardByte);
+    uint8_t* const begin = memory.back().data() + kGuard;
+    return begin + -reinterpret_cast<uintptr_t>(begin) % kLine + past;
   }
 
   void Compare(const uint8_t* dst, CpuPath path, size_t count) {

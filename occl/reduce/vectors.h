@@ -6,6 +6,10 @@
 #ifndef OCCL_REDUCE_VECTORS_H_
 #define OCCL_REDUCE_VECTORS_H_
 
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -42,6 +46,25 @@ inline Bytes LoadBytes(const void* p) {
 }
 
 inline void StoreBytes(void* p, Bytes v) { __builtin_memcpy(p, &v, sizeof v); }
+
+// Past the caches, where the processor can; p is aligned to a vector.
+inline void StreamBytes(void* p, Bytes v) {
+#if defined(__AVX512F__)
+  _mm512_stream_si512(static_cast<__m512i*>(p), reinterpret_cast<__m512i>(v));
+#elif defined(__AVX__)
+  _mm256_stream_si256(static_cast<__m256i*>(p), reinterpret_cast<__m256i>(v));
+#elif defined(__SSE2__)
+  _mm_stream_si128(static_cast<__m128i*>(p), reinterpret_cast<__m128i>(v));
+#else
+  StoreBytes(p, v);
+#endif
+}
+// After the last StreamBytes: they are not ordered by what orders other stores.
+inline void EndStream() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
 
 // Two vectors of float32: the accumulator of one vector of 16-bit floats.
 struct FloatPair {
