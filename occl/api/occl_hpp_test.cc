@@ -93,6 +93,25 @@ TEST(OcclHppTest, PartsMayBeUneven) {
     const std::vector<std::span<const int32_t>> sent = {own.span(), own.span()};
     comm.AllToAllv<int32_t>(sent, gathered);
     EXPECT_EQ(OnHost(all), (std::vector<int32_t>{5, 6, 6}));
+
+    const bool root = comm.rank() == 1;
+    const std::vector<std::span<int32_t>> none;
+    comm.Gatherv<int32_t>(own.span(), root ? gathered : none, 1);
+    if (root) {
+      EXPECT_EQ(OnHost(all), (std::vector<int32_t>{5, 6, 6}));
+    }
+
+    // Rank 0 gets one element, rank 1 the next two.
+    const auto three_own = OnDevice(std::vector<int32_t>{1, 2 + comm.rank(), 3});
+    const std::vector<std::span<const int32_t>> shares = {three_own.span().first(1),
+                                                          three_own.span().subspan(1, 2)};
+    const std::vector<int32_t> sums[] = {{2}, {5, 6}}, from_root[] = {{1}, {3, 3}};
+    const std::span<int32_t> own_share = all.first(rank + 1);
+    comm.ReduceScatterv<int32_t>(shares, own_share);
+    EXPECT_EQ(OnHost(own_share), sums[rank]);
+    const std::vector<std::span<const int32_t>> no_shares;
+    comm.Scatterv<int32_t>(root ? shares : no_shares, own_share, 1);
+    EXPECT_EQ(OnHost(own_share), from_root[rank]);
   });
 }
 
@@ -170,6 +189,11 @@ TEST(OcclHppTest, SizesThatDoNotFitThrowBeforeAnythingIsSent) {
     };
     refuses([&] { comm.AllReduce(three.span(), two.span()); });
     refuses([&] { comm.AllGather(three.span(), two.span()); });
+    const std::vector<std::span<float>> no_parts;
+    const std::vector<std::span<const float>> one_part = {three.span()};
+    refuses([&] { comm.Gatherv<float>(three.span(), no_parts, 0); });
+    refuses([&] { comm.Scatterv<float>({}, three.span(), 0); });
+    refuses([&] { comm.ReduceScatterv<float>(one_part, two.span()); });
     refuses([&] { comm.Broadcast(three.span(), three.span(), 5); });
     EXPECT_EQ(comm.AsyncError(), occlSuccess);
   });
