@@ -1,7 +1,6 @@
 """The sanitizer in one process: wrong programs are found at their two lines, right ones are silent.
 
-In a wrong program the comment `first` marks the line of the first operation, `second` that of the
-second, `freed` that where memory was given back.
+sanitizing.py says what the comments in wrong programs mark.
 """
 
 import gc
@@ -12,51 +11,11 @@ import threading
 import pytest
 import torch
 from helpers import run_python
+from sanitizing import N, check, is_marked, ones, settled, side
 from torch import nn
 from torch.openreg import sanitizer
 
-N = 256
-
-
-@pytest.fixture(autouse=True)
-def sanitized():
-    sanitizer.enable()
-    settle()
-    yield
-    settle()
-    sanitizer.disable()
-
-
-def settle():
-    """What the last program has left behind is over."""
-    gc.collect()
-    torch.openreg.synchronize("openreg:0")
-    torch.openreg.synchronize("openreg:1")
-    sanitizer.clear()
-
-
-def side():
-    """A stream that waits for what has been issued so far."""
-    stream = torch.openreg.Stream()
-    stream.wait_stream(torch.openreg.current_stream())
-    return stream
-
-
-def ones(*shape):
-    return torch.ones(*(shape or (N,)), device="openreg")
-
-
-def is_marked(place, mark):
-    return place is not None and f"# {mark}" in linecache.getline(place.file, place.line)
-
-
-def check(report, kind):
-    assert report.kind == kind, report
-    if report.first is not None:
-        assert is_marked(report.first.place, "first"), report
-    assert is_marked(report.second.place, "second"), report
-    if report.freed_at is not None:
-        assert is_marked(report.freed_at, "freed"), report
+sanitized = pytest.fixture(autouse=True)(settled)
 
 
 # ------------------------------------------------------------------------------- wrong programs
@@ -150,6 +109,19 @@ def running_statistics_of_a_batch_norm():
     with torch.openreg.stream(s):
         y = norm(x)  # first
     return norm.running_mean + 1, y  # second
+
+
+def a_result_that_was_resized():
+    x, s, out = ones(), side(), torch.empty(0, device="openreg")
+    with torch.openreg.stream(s):
+        torch.mul(x, 2, out=out)  # first
+    return out + 1  # second
+
+
+def a_range():
+    with torch.openreg.stream(side()):
+        x = torch.arange(5, device="openreg")  # first
+    return x + 1  # second
 
 
 def concatenation():
@@ -380,6 +352,8 @@ WRONG = {
         foreach_writes_to_its_first_list,
         foreach_copies,
         running_statistics_of_a_batch_norm,
+        a_result_that_was_resized,
+        a_range,
         concatenation,
         an_index_is_read,
         a_copy_within_the_device,
@@ -699,8 +673,7 @@ def test_one_missing_wait_is_one_report_whatever_follows_from_it():
     del y
     torch.zeros(N, device="openreg")
     (report,) = sanitizer.reports()
-    assert "# second" in linecache.getline(report.second.place.file, report.second.place.line)
-    return z
+    assert is_marked(report.second.place, "second"), z
 
 
 @pytest.mark.parametrize("mode", ["raise", "log"])
@@ -745,6 +718,25 @@ def test_a_report_says_what_it_knows():
         "float32[64]",
     ):
         assert text in str(caught.value)
+
+
+def test_a_fault_of_the_host_is_raised_at_its_line():
+    host = torch.zeros(N, pin_memory=True)
+    statements = {
+        "host[3] = 5": "aten::copy_",
+        "host + 1": "aten::add",
+        "host == 1": "aten::eq",
+        "1 - host": "aten::rsub",
+        "-host": "aten::neg",
+    }
+    for statement, operator in statements.items():
+        x = ones()
+        host.copy_(x, non_blocking=True)
+        code = f"try:\n    {statement}\nexcept Fault as error:\n    found.append(error.report)\n"
+        found = []
+        exec(code, {"host": host, "Fault": sanitizer.SanitizerError, "found": found})
+        assert [report.second.operator for report in found] == [operator], statement
+        torch.openreg.synchronize()
 
 
 def test_switching():

@@ -207,7 +207,8 @@ void CpuCall::finish() {
     if (entry.alias == nullptr) {
       continue;
     }
-    if (entry.alias->storage_was_resized()) [[unlikely]] {
+    const bool was_resized = entry.alias->storage_was_resized();
+    if (was_resized) [[unlikely]] {
       c10::StorageImpl* resized = entry.alias->storage_impl();
       c10::StorageImpl* storage =
           entry.original->unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
@@ -219,12 +220,12 @@ void CpuCall::finish() {
         storage->set_data_ptr_noswap(c10::DataPtr(nullptr, device_));
         storage->set_nbytes(0);
       }
-      if (hold_.has_value() || attempt_.has_value()) {
-        sanitizer::operator_makes(*entry.original);
-      }
     }
     if (entry.written) {
       write_back(entry);
+    }
+    if (was_resized && (hold_.has_value() || attempt_.has_value())) [[unlikely]] {
+      sanitizer::operator_makes(*entry.original);  // with the sizes that it has now
     }
   }
 }
