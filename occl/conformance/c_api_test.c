@@ -112,6 +112,20 @@ static void CallOthers(occlComm_t comm, float* device) {
   EXPECT(strstr(occlGetLastError(comm), "the end") != NULL);
 }
 
+/* Refused by the runtime below, but the caller is to blame. */
+static void CallWrongly(occlComm_t comm) {
+  int on_host = 0;
+  occlUniqueId id;
+  occlComm_t other = NULL;
+  occlConfig_t config = OCCL_CONFIG_INITIALIZER;
+  config.device = 999;
+  EXPECT_OK(occlGetUniqueId(&id));
+  EXPECT(occlMemFree(&on_host) == occlInvalidArgument);
+  EXPECT(occlCommInitRank(&other, 1, id, 0, &config) == occlInvalidArgument && other == NULL);
+  EXPECT(occlBarrier(comm, (orStream_t)(void*)&on_host, NULL) == occlInvalidArgument);
+  EXPECT_OK(occlBarrier(comm, NULL, NULL));
+}
+
 int main(void) {
   occlUniqueId id;
   occlComm_t comm = NULL;
@@ -131,6 +145,7 @@ int main(void) {
   CallCollectives(comm, device, (float*)((char*)device + delta));
   CallMessages(comm, device, (float*)((char*)device + delta));
   CallQueries(comm);
+  CallWrongly(comm);
   CallOthers(comm, device);
   EXPECT_OK(occlCommDestroy(comm));
   EXPECT_OK(occlCommDestroy(NULL));

@@ -16,12 +16,35 @@ OpenArenas& AllArenas() {
   return *arenas;
 }
 
+// Who is to blame stays the same.
+occlResult_t CodeOf(orError_t error) {
+  switch (error) {
+    case orErrorInvalidValue:
+    case orErrorInvalidDevice:
+    case orErrorInvalidDevicePointer:
+    case orErrorInvalidResourceHandle:
+      return occlInvalidArgument;
+    case orErrorNotPermitted:
+      return occlInvalidUsage;
+    case orErrorTimeout:
+      return occlTimeout;
+    case orErrorPeerDead:
+      return occlRemoteError;
+    case orErrorNotSupported:
+      return occlNotSupported;
+    case orErrorOperatingSystem:
+      return occlSystemError;
+    default:
+      return occlUnhandledDeviceError;
+  }
+}
+
 }  // namespace
 
 Status FromRuntime(orError_t error, const char* call) {
   if (error == orSuccess) return Status();
   const char* message = orGetLastErrorMessage();
-  return Error(occlUnhandledDeviceError, "%s failed: %s (%s)", call,
+  return Error(CodeOf(error), "%s failed: %s (%s)", call,
                message[0] != '\0' ? message : orGetErrorString(error), orGetErrorName(error));
 }
 

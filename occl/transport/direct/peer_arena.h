@@ -37,7 +37,7 @@ class PeerArena {
   size_t size_bytes_ = 0;
 };
 
-// occlUnhandledDeviceError with the runtime's own message, or success.
+// The code that blames the same as the runtime's, with its own message; or success.
 Status FromRuntime(orError_t error, const char* call);
 
 }  // namespace occl
