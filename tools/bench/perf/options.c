@@ -127,9 +127,11 @@ static const char kHelp[] =
     "all_reduce,\n"
     "(n-1)/n for all_gather, reduce_scatter, all_to_all, gather, scatter, else 1. sendrecv is half "
     "a\n"
-    "ping-pong of ranks 0 and 1. limit: the same data moved by plain loops in memory that all "
-    "ranks\n"
-    "share, inputs just written by their owner, without any synchronisation.\n";
+    "ping-pong of ranks 0 and 1. limit: the same data moved out of place by plain loops in memory "
+    "that\n"
+    "all ranks share, inputs just written by their owner, without any synchronisation. torch, and "
+    "MPI\n"
+    "with MPI_IN_PLACE, reduce to all in place: compare those with that column.\n";
 
 enum { kRefresh = 256, kNoLimit, kLimitOnly, kPin, kMedian };
 
