@@ -20,7 +20,9 @@ from torch.distributed.optim import (
     _apply_optimizer_in_backward,
 )
 from torch.nn.parallel import DistributedDataParallel
-from training import adam, loss_of, net, reference, same, same_parameters, sgd, train
+from torch.nn.parallel.distributed import _MixedPrecision
+from torch_openreg import _C
+from training import adam, batch, loss_of, net, reference, same, same_parameters, sgd, train
 
 
 class HookTest(RankTestCase):
@@ -109,6 +111,39 @@ class HookTest(RankTestCase):
         for step in range(4):
             loss_of(model, step, self.rank, self.device).backward()
         same_parameters(model, reference(self.world_size), 1e-4)
+
+    def check_mixed_precision(self, tolerance, steps=5, **options):
+        """The optimizer's writes are still to come when the parameters are converted."""
+        model = self.ddp(**options)
+        optimizer, stream = sgd(model), torch.openreg.current_stream()
+        batches = [[x.to(self.device) for x in batch(step, self.rank)] for step in range(steps)]
+        gates = [_C._StreamGate(stream, 60.0)]
+        # Runs when all are converted, before anything that the host waits for.
+        first = model.module.blocks[0].up
+        first.register_forward_pre_hook(lambda *_: gates[-1].open())
+        for step, (x, y) in enumerate(batches):
+            if step < 3:
+                gates[-1].open()  # torch waits for the device when it builds the buckets again
+            optimizer.zero_grad(set_to_none=True)
+            out = model(x)
+            self.assertEqual(out.dtype, options["mixed_precision"].param_dtype)
+            nn.functional.mse_loss(out.float(), y).backward()
+            gates.append(_C._StreamGate(stream, 60.0))
+            optimizer.step()
+        gates[-1].open()
+        same_parameters(model, reference(self.world_size, steps), tolerance)
+
+    def test_native_mixed_precision(self):
+        self.init()
+        for dtype, tolerance in ((torch.float16, 5e-4), (torch.bfloat16, 0.02)):
+            for options in (
+                {},
+                {"gradient_as_bucket_view": True},
+                {"bucket_cap_mb": 0.0005},
+            ):
+                for reduced in (dtype, torch.float32):
+                    precision = _MixedPrecision(dtype, reduced, dtype)
+                    self.check_mixed_precision(tolerance, mixed_precision=precision, **options)
 
     def test_compiled_models_and_parameters_that_wait(self):
         self.init()
