@@ -8,17 +8,20 @@ Workers are forked from this process, which has imported torch and used no devic
 import os
 import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.distributed.checkpoint  # noqa: F401  (so that the workers need not)
 import torch.distributed.fsdp
 import torch.distributed.tensor.parallel
 import torch_openreg  # noqa: F401
 from torch import nn
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from torch.distributed.nn import functional as differentiable
 
 PROGRAMS = Path(__file__).parent / "programs"
 OPENREG = {"cuda": "openreg", "nccl": "occl"}
@@ -50,6 +53,34 @@ class _HostEvent:
         return (other.at - self.at) / 1e6
 
 
+class _HostSyncBatchNorm(nn.BatchNorm2d):
+    """SyncBatchNorm, which torch has for accelerators only, from differentiable all-reduces."""
+
+    def forward(self, x):
+        if not self.training:
+            return super().forward(x)
+        dims = (0, 2, 3)
+        sums = torch.stack([x.sum(dims), x.square().sum(dims), torch.ones_like(x).sum(dims)])
+        total, squares, count = differentiable.all_reduce(sums)
+        mean = total / count
+        variance = squares / count - mean.square()
+        with torch.no_grad():
+            unbiased = variance * count / (count - 1)
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(unbiased, self.momentum)
+            self.num_batches_tracked += 1
+        shape = (1, -1, 1, 1)
+        scale = (self.weight / (variance + self.eps).sqrt()).view(shape)
+        return (x - mean.view(shape)) * scale + self.bias.view(shape)
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module):
+        for child in module.modules():
+            if isinstance(child, nn.BatchNorm2d):
+                child.__class__ = cls
+        return module
+
+
 def give_the_cpu_what_cuda_has() -> None:
     """The programs call it through torch.cuda, which has become torch.cpu."""
     os.environ["LOCAL_RANK"] = "0"
@@ -57,6 +88,10 @@ def give_the_cpu_what_cuda_has() -> None:
     torch.cpu.max_memory_allocated = lambda: 0
     torch.cpu.Event = _HostEvent
     torch.backends.cpu.matmul = torch.backends.cuda.matmul
+    nn.SyncBatchNorm = _HostSyncBatchNorm
+    # With device_ids torch takes it for one of the accelerator's.
+    barrier = dist.barrier
+    dist.barrier = lambda *_, **__: barrier()
     for kind in (torch.Tensor, nn.Module):
         kind.cpu = lambda self, *args, **kwargs: self
     on_devices = nn.parallel.DistributedDataParallel.__init__
@@ -129,3 +164,32 @@ def test_llama_with_fsdp_and_tensor_parallelism(tmp_path):
     same(run("llama_fsdp_tp.py", OPENREG, tmp_path / "openreg", 4), expected, 12)
     mixed = run("llama_fsdp_tp.py", OPENREG, tmp_path / "mixed", 4, "--param-dtype", "bfloat16")
     assert losses(mixed)[::2] == pytest.approx(losses(expected)[::2], rel=0.02)
+
+
+def test_resnet_with_synchronised_batch_norm(tmp_path):
+    """A program that spawns its ranks, as users' do; their last batches are uneven."""
+    outputs = []
+    for names in (CPU, OPENREG):
+        path = translated("resnet_imagenet.py", names, tmp_path / names["nccl"])
+        if names is CPU:
+            text = path.read_text().replace(
+                "mp.spawn(", "mp.start_processes(start_method='fork', fn="
+            )
+            path.write_text(text)
+            code = f"import sys, test_programs as t; sys.path.insert(0, {str(path.parent)!r}); "
+            code += "t.give_the_cpu_what_cuda_has(); import runpy; sys.argv = ['x']; "
+            code += f"runpy.run_path({str(path)!r}, run_name='__main__')"
+            command = [sys.executable, "-c", code]
+        else:
+            command = [sys.executable, str(path)]
+        done = subprocess.run(
+            command,
+            cwd=path.parent,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(PROGRAMS.parent), *sys.path])},
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        outputs.append(done.stdout)
+    same(outputs[1], outputs[0], 12)
