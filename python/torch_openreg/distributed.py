@@ -8,7 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, cast
 
-from torch_openreg import _C, dtensor_random, mixed_precision
+from torch_openreg import _C, ddp, dtensor_random, groups
 from torch_openreg._C import ProcessGroupOCCL
 
 if TYPE_CHECKING:
@@ -85,7 +85,8 @@ def register() -> None:
             BACKEND_NAME, _create_process_group, extended_api=True, devices=[DEVICE_NAME]
         )
         dtensor_random.register()
-        mixed_precision.register()
+        ddp.register()
+        groups.register()
     except Exception as error:
         raise RuntimeError("Failed to register 'occl' process group backend.") from error
     atexit.register(_shutdown_at_exit)

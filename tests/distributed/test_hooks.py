@@ -47,6 +47,14 @@ class HookTest(RankTestCase):
             model = self.ddp(bucket_cap_mb=0.001)
             register_ddp_comm_hook(kind, model, dist.group.WORLD)
             self.check(model, tolerance)
+        # torch allows them by the names of the backends that have them.
+        for hook in (
+            default_hooks.bf16_compress_hook,
+            default_hooks.bf16_compress_wrapper(default_hooks.allreduce_hook),
+        ):
+            model = self.ddp()
+            model.register_comm_hook(None, hook)
+            self.check(model, 0.03)
         for kind in (dist.BuiltinCommHookType.ALLREDUCE, dist.BuiltinCommHookType.FP16_COMPRESS):
             model = self.ddp()
             model._register_builtin_comm_hook(kind)

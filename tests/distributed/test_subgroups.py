@@ -26,6 +26,18 @@ class SubgroupTest(RankTestCase):
                 self.assertEqual(group, dist.GroupMember.NON_GROUP_MEMBER)
         self.assertEqual(self.summed(), 10)
 
+    def test_a_group_of_gloo_beside_one_that_is_bound_to_a_device(self):
+        self.init(device_id=self.device)
+        group = dist.new_group(backend="gloo")
+        tensor = torch.full((3,), self.rank + 1.0)
+        dist.all_reduce(tensor, group=group)
+        self.assertEqual(tensor.tolist(), [sum(range(1, self.world_size + 1))] * 3)
+        found = [None] * self.world_size
+        dist.all_gather_object(found, self.rank, group=group)
+        self.assertEqual(found, list(range(self.world_size)))
+        with self.raises(RuntimeError, "No backend type associated with device type openreg"):
+            dist.all_reduce(tensor.to(self.device), group=group)
+
     def test_new_group_with_local_synchronisation(self):
         self.init(device_id=self.device)
         if self.rank in (1, 2):

@@ -1,4 +1,7 @@
-"""DistributedDataParallel's native mixed precision, with three gaps of torch's closed.
+"""DistributedDataParallel, where torch asks for CUDA by name or leaves a gap.
+
+It allows the hooks that compress to bfloat16 for NCCL and XCCL only: here OCCL reduces bfloat16.
+And its native mixed precision has three gaps, which are closed here:
 
 - torch converts the parameters on a stream of its own at the beginning of forward, and lets that
   stream wait for nothing: neither for the optimizer step that is still writing the parameters, nor
@@ -14,6 +17,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +27,8 @@ from torch.nn.parallel import DistributedDataParallel
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import GradBucket
     from torch.futures import Future
+
+_BFLOAT16_HOOKS = ("bf16_compress_hook", "bf16_compress_wrapper_hook")
 
 
 def _fill(bucket: GradBucket) -> None:
@@ -35,8 +41,20 @@ def _fill(bucket: GradBucket) -> None:
             part.copy_(gradient)
 
 
-def register() -> None:
-    """Closes the gaps on openreg. Called once."""
+def _allow_bfloat16_hooks() -> None:
+    check = DistributedDataParallel._check_comm_hook
+
+    @functools.wraps(check)
+    def check_signature(self: DistributedDataParallel, hook: Callable[..., Any]) -> None:
+        name = getattr(hook, "__name__", "")
+        if self.device.type == "openreg" and name in _BFLOAT16_HOOKS:
+            return  # they are torch's own, and the check of the name is what is left out
+        check(self, hook)  # type: ignore[no-untyped-call]
+
+    DistributedDataParallel._check_comm_hook = check_signature  # type: ignore[method-assign]
+
+
+def _close_gaps_of_mixed_precision() -> None:
     convert = DistributedDataParallel._root_copy_hook
     reduce = hooks._reducer_allreduce_and_upcast_hook
 
@@ -58,3 +76,9 @@ def register() -> None:
 
     DistributedDataParallel._root_copy_hook = convert_in_order  # type: ignore[method-assign]
     hooks._reducer_allreduce_and_upcast_hook = reduce_filled
+
+
+def register() -> None:
+    """Called once, by the registration of the backend; only models on openreg are concerned."""
+    _allow_bfloat16_hooks()
+    _close_gaps_of_mixed_precision()
