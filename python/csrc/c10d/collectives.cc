@@ -102,7 +102,7 @@ ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::allreduce_sparse(
   const auto group = identity();
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, "OCCL all_reduce of ", tensors.size(), " sparse tensor(s) on ", group->to_string(),
-      ": openreg has no sparse tensors; make the gradient dense, or reduce it on a group with "
+      ": OCCL reduces dense tensors only; make the gradient dense, or reduce it on a group with "
       "gloo");
 }
 
