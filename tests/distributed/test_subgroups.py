@@ -1,6 +1,7 @@
 """new_group, split_group, shrink_group."""
 
 import os
+import select
 import signal
 
 import torch
@@ -25,6 +26,28 @@ class SubgroupTest(RankTestCase):
             else:
                 self.assertEqual(group, dist.GroupMember.NON_GROUP_MEMBER)
         self.assertEqual(self.summed(), 10)
+
+    def test_ranks_that_leave_do_not_disturb_the_others(self):
+        """They end without destroying their groups once their work is done, as programs do."""
+        self.init()
+        pair = dist.new_group([0, 1])
+        pid = torch.tensor([os.getpid() if self.rank == 2 else 0], device=self.device)
+        dist.all_reduce(pid)
+        number = pid.item()
+        if self.rank >= 2:
+            return
+        leaver = select.poll()
+        leaver.register(os.pidfd_open(number), select.POLLIN)
+        self.assertTrue(leaver.poll(60_000))
+        for count in (5, 1 << 20):
+            tensor = torch.full((count,), self.rank + 1.0, device=self.device)
+            dist.all_reduce(tensor, group=pair)  # the first time, this is the group's first use
+            self.assertEqual(tensor[-1].item(), 3)
+            if self.rank == 0:
+                dist.send(tensor + 1, 1)
+            else:
+                dist.recv(tensor, 0)
+                self.assertEqual(tensor[-1].item(), 4)
 
     def test_a_group_of_gloo_beside_one_that_is_bound_to_a_device(self):
         self.init(device_id=self.device)
