@@ -18,9 +18,6 @@ const DispatchKeySet kAliasKeys =
     DispatchKeySet(DispatchKey::CPU) |
     c10::getAutogradRelatedKeySetFromBackend(c10::BackendComponent::CPUBit);
 
-constexpr DispatchKeySet kLazyKeys =
-    DispatchKeySet({DispatchKey::Conjugate, DispatchKey::Negative, DispatchKey::ZeroTensor});
-
 c10::intrusive_ptr<c10::StorageImpl> make_storage() {
   return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0,
                                                c10::DataPtr(nullptr, kCpu), switching_allocator(),

@@ -9,6 +9,11 @@
 
 namespace torch_openreg {
 
+// Lazily conjugated, negated and zero: what a tensor may be beside its memory.
+inline constexpr c10::DispatchKeySet kLazyKeys({c10::DispatchKey::Conjugate,
+                                                c10::DispatchKey::Negative,
+                                                c10::DispatchKey::ZeroTensor});
+
 // The CPU's view of one openreg tensor for the length of one call. It does not own the memory: the
 // original has to outlive the call. Lazily conjugated, negated and zero tensors stay so, since the
 // CPU's kernels know them too. Objects are reused (AliasPool), because making a tensor costs as

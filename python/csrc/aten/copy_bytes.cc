@@ -3,7 +3,9 @@
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/ops/is_pinned_ops.h>
 
+#include "python/csrc/aten/alias.h"
 #include "python/csrc/runtime/host_memory.h"
+#include "python/csrc/runtime/memory.h"
 #include "python/csrc/runtime/profiler.h"
 
 namespace torch_openreg {
@@ -11,12 +13,6 @@ namespace {
 
 // From here a memcpy takes longer (about 100 us) than handing it to the stream's worker.
 constexpr std::size_t kAsyncBytes = std::size_t{1} << 20;
-
-bool same_bytes(const at::Tensor& self, const at::Tensor& src) {
-  return self.scalar_type() == src.scalar_type() && self.is_conj() == src.is_conj() &&
-         self.is_neg() == src.is_neg() && self.sizes() == src.sizes() &&
-         self.strides() == src.strides() && self.is_non_overlapping_and_dense();
-}
 
 const char* name_of(const at::Tensor& self, const at::Tensor& src) {
   if (src.is_cpu()) {
@@ -33,6 +29,26 @@ const char* name_of(const at::Tensor& self, const at::Tensor& src) {
 
 bool is_pinned(const at::Tensor& tensor) {
   return at::_ops::is_pinned::call(tensor, /*device=*/std::nullopt);
+}
+
+bool has_plain_bytes(const at::Tensor& tensor) {
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  return impl.has_storage() && !impl.key_set().has_any(kLazyKeys) &&
+         impl.is_non_overlapping_and_dense() &&
+         !impl.unsafe_storage().unsafeGetStorageImpl()->has_materializer();
+}
+
+bool same_bytes(const at::Tensor& self, const at::Tensor& src) {
+  return self.scalar_type() == src.scalar_type() && self.is_conj() == src.is_conj() &&
+         self.is_neg() == src.is_neg() && self.sizes() == src.sizes() &&
+         self.strides() == src.strides() && self.is_non_overlapping_and_dense();
+}
+
+void* kernel_data(const at::Tensor& tensor) {
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  auto* const data = static_cast<char*>(kernel_ptr(
+      impl.unsafe_storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get()));
+  return data + impl.storage_offset() * static_cast<std::int64_t>(impl.itemsize());
 }
 
 bool copy_bytes_async(const at::Tensor& self, const at::Tensor& src, const at::Tensor& host,

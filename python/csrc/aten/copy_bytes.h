@@ -11,6 +11,14 @@ namespace torch_openreg {
 // Whether the device reads and writes this memory of the host without the host's help.
 bool is_pinned(const at::Tensor& tensor);
 
+// `tensor` (of openreg) is a tensor in memory, with bytes one after the other, not a lazy copy, and
+// it is what they say: neither lazily conjugated, negated nor zero.
+bool has_plain_bytes(const at::Tensor& tensor);
+// The bytes of both lie alike and mean the same.
+bool same_bytes(const at::Tensor& self, const at::Tensor& src);
+// Where a kernel finds the first element of an openreg tensor.
+void* kernel_data(const at::Tensor& tensor);
+
 // Between openreg and the CPU: queues the copy on `stream` and returns before it is done, if `host`
 // (one of the two) is pinned, the copy is long enough to be worth another thread's while, and the
 // bytes of both lie alike. The pinned block is not reused before the copy has ended; the device's

@@ -39,6 +39,9 @@ c10::DeviceIndex DeviceFinder::device() const {
   if (device_ >= 0) [[likely]] {
     return device_;
   }
+  TORCH_CHECK(!draws_ || !other_.has_value(), "Expected a '",
+              c10::DeviceTypeName(other_.value_or(c10::Device(kOpenreg)).type(), true),
+              "' device type for generator but found 'openreg' (in ", op_, ")");
   return argument_ >= 0 ? argument_ : current_device();
 }
 
@@ -67,38 +70,70 @@ CpuCall::~CpuCall() {
   }
 }
 
-std::ptrdiff_t CpuCall::find_sharing(const c10::StorageImpl* storage) {
-  const auto storage_of = [](const Entry& entry) -> const c10::StorageImpl* {
-    return entry.original->unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-  };
-  const auto count = static_cast<std::ptrdiff_t>(entries_.size());
-  if (entries_.size() < kMaxLinearSearch) [[likely]] {
-    for (std::ptrdiff_t i = 0; i < count; ++i) {
-      if (entries_[i].alias != nullptr && storage_of(entries_[i]) == storage) {
-        return i;
-      }
-    }
-    return -1;
+void CpuCall::reserve(size_t count) {
+  // Lists come in twos and threes.
+  const size_t all = entries_.empty() ? 3 * count : entries_.size() + count;
+  entries_.reserve(all);
+  if (all > kMaxLinearSearch) {
+    first_of_.reserve(all);
   }
-  if (by_storage_ == nullptr) {
-    by_storage_ = std::make_unique<std::unordered_map<const c10::StorageImpl*, std::ptrdiff_t>>();
-    for (std::ptrdiff_t i = 0; i < count; ++i) {
-      if (entries_[i].alias != nullptr) {
-        by_storage_->emplace(storage_of(entries_[i]), i);
-      }
-    }
-  }
-  const auto found = by_storage_->find(storage);
-  return found == by_storage_->end() ? -1 : found->second;
 }
 
-size_t CpuCall::add(const at::Tensor& original, bool written) {
-  if (hold_.has_value() || attempt_.has_value()) {
+// Enters an entry into the table of those that came first.
+void CpuCall::note(std::ptrdiff_t index) {
+  const Entry& entry = entries_[static_cast<size_t>(index)];
+  if (entry.alias == nullptr) {
+    return;
+  }
+  const c10::TensorImpl* original = entry.original->unsafeGetTensorImpl();
+  if (first_of_.insert(original->unsafe_storage().unsafeGetStorageImpl(), index) != index) {
+    first_of_.insert(original, index);
+  }
+}
+
+std::ptrdiff_t CpuCall::find_sharing(const c10::StorageImpl* storage) {
+  const auto count = static_cast<std::ptrdiff_t>(entries_.size());
+  if (entries_.size() >= kMaxLinearSearch) {
+    for (std::ptrdiff_t i = 0; first_of_.empty() && i < count; ++i) {
+      note(i);
+    }
+    const std::ptrdiff_t first = first_of_.insert(storage, count);
+    return first == count ? -1 : first;
+  }
+  for (std::ptrdiff_t i = 0; i < count; ++i) {
+    const Entry& entry = entries_[static_cast<size_t>(i)];
+    if (entry.alias != nullptr &&
+        entry.original->unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() == storage) {
+      return i;
+    }
+  }
+  return -1;
+}
+
+std::ptrdiff_t CpuCall::find_again(const c10::TensorImpl* tensor, std::ptrdiff_t sharing) {
+  const auto count = static_cast<std::ptrdiff_t>(entries_.size());
+  if (entries_.size() >= kMaxLinearSearch) {
+    if (entries_[static_cast<size_t>(sharing)].original->unsafeGetTensorImpl() == tensor) {
+      return sharing;
+    }
+    const std::ptrdiff_t first = first_of_.insert(tensor, count);
+    return first == count ? -1 : first;
+  }
+  for (std::ptrdiff_t i = sharing; i < count; ++i) {
+    if (entries_[static_cast<size_t>(i)].original->unsafeGetTensorImpl() == tensor) {
+      return i;
+    }
+  }
+  return -1;
+}
+
+size_t CpuCall::add(const at::Tensor& original, bool written, bool listed) {
+  if (sanitizer::enabled() && (hold_.has_value() || attempt_.has_value())) [[unlikely]] {
     sanitizer::operator_uses(original, written);
   }
   const c10::TensorImpl* impl = original.unsafeGetTensorImpl();
   if (!original.defined() || impl->device_type() != kOpenreg) {
-    entries_.push_back({original, &original, nullptr, written});
+    entries_.push_back({original, &original, nullptr, written, listed});
     return entries_.size() - 1;
   }
   TORCH_CHECK_NOT_IMPLEMENTED(impl->has_storage(), "openreg has no ", impl->layout(),
@@ -113,21 +148,18 @@ size_t CpuCall::add(const at::Tensor& original, bool written) {
   const Alias* shared = nullptr;
   if (sharing >= 0) [[unlikely]] {
     // The same tensor twice has to stay one: kernels treat `out` that is an input differently.
-    for (size_t i = static_cast<size_t>(sharing); i < entries_.size(); ++i) {
-      if (entries_[i].original->unsafeGetTensorImpl() == impl) {
-        entries_[i].written = entries_[i].written || written;
-        return i;
-      }
+    if (const std::ptrdiff_t same = find_again(impl, sharing); same >= 0) {
+      Entry& entry = entries_[static_cast<size_t>(same)];
+      entry.written = entry.written || written;
+      entry.listed = entry.listed && listed;
+      return static_cast<size_t>(same);
     }
     shared = entries_[static_cast<size_t>(sharing)].alias;
   }
   c10::intrusive_ptr<Alias> alias = AliasPool::take();
   alias->assign(*impl, shared);
   Alias* raw = alias.get();
-  entries_.push_back({at::Tensor(std::move(alias)), &original, raw, written});
-  if (by_storage_ != nullptr && shared == nullptr) {
-    by_storage_->emplace(storage, static_cast<std::ptrdiff_t>(entries_.size()) - 1);
-  }
+  entries_.push_back({at::Tensor(std::move(alias)), &original, raw, written, listed});
   return entries_.size() - 1;
 }
 
@@ -204,7 +236,7 @@ void CpuCall::write_back(const Entry& entry) {
 
 void CpuCall::finish() {
   for (const Entry& entry : entries_) {
-    if (entry.alias == nullptr) {
+    if (entry.alias == nullptr || entry.listed) {
       continue;
     }
     const bool was_resized = entry.alias->storage_was_resized();

@@ -7,13 +7,14 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 
-#include <memory>
 #include <mutex>
 #include <optional>
-#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "python/csrc/aten/alias.h"
 #include "python/csrc/aten/allocation_switch.h"
+#include "python/csrc/aten/pointer_table.h"
 #include "python/csrc/runtime/stream.h"
 
 namespace torch_openreg {
@@ -41,6 +42,12 @@ class DeviceFinder {
   }
   // A `device=` argument: the device of the result where no tensor says otherwise.
   void see(const std::optional<c10::Device>& device);
+  // A generator, which draws for tensors of its own kind of device only: the operator may have come
+  // here for no other reason.
+  void see(const std::optional<at::Generator>& generator) {
+    draws_ = draws_ || (generator.has_value() && generator->defined() &&
+                        generator->device().type() == c10::DeviceType::PrivateUse1);
+  }
   // A tensor that the operator writes to: has to be on the device, also if it has no dimensions.
   void see_written(const at::Tensor& tensor) {
     see(tensor);
@@ -52,7 +59,8 @@ class DeviceFinder {
   void allow_host_tensors() { host_tensors_allowed_ = true; }
 
   // The device's index: that of the tensors, else of `device=`, else the current one. Throws if a
-  // tensor of another kind of device, that is not a CPU scalar, was seen beside one of openreg.
+  // tensor of another kind of device, that is not a CPU scalar, was seen beside one of openreg, or
+  // beside a generator of openreg only.
   c10::DeviceIndex device() const;
 
  private:
@@ -63,6 +71,7 @@ class DeviceFinder {
   c10::DeviceIndex argument_ = -1;  // of device=
   std::optional<c10::Device> other_;
   bool host_tensors_allowed_ = false;
+  bool draws_ = false;  // from a generator of openreg
 };
 
 // The scope of one call. Holds the device's current stream (waits until it is empty), sends the
@@ -94,8 +103,16 @@ class CpuCall {
 
   // The alias of `original`, as the index to give to at(); a tensor of the host is its own alias.
   // `written`: the kernel may resize or restride it, and may return it.
-  size_t add(const at::Tensor& original, bool written);
+  size_t add(const at::Tensor& original, bool written) {
+    return add(original, written, /*listed=*/false);
+  }
   const at::Tensor& at(size_t index) const { return entries_[index].view; }
+  // The same for the tensors of a list, which no kernel resizes or gives another storage.
+  size_t add_listed(const at::Tensor& original, bool written) {
+    return add(original, written, /*listed=*/true);
+  }
+  // Announces that `count` more tensors will be added.
+  void reserve(size_t count);
 
   // The CPU generator that draws for `given` (or the device's default generator), whose offset
   // moves on.
@@ -117,10 +134,15 @@ class CpuCall {
     const at::Tensor* original;  // the caller's
     Alias* alias;                // null for a tensor of the host
     bool written;
+    bool listed;  // finish() need not look at it
   };
 
-  // The first entry whose original has this storage, -1 if there is none.
+  size_t add(const at::Tensor& original, bool written, bool listed);
+  // The first entry whose original has this storage, and with one, the entry whose original is this
+  // tensor. -1 if there is none: the entry that is added next has to be it.
   std::ptrdiff_t find_sharing(const c10::StorageImpl* storage);
+  std::ptrdiff_t find_again(const c10::TensorImpl* tensor, std::ptrdiff_t sharing);
+  void note(std::ptrdiff_t index);
   const Entry* find_storage(const c10::StorageImpl* storage) const;
   const Entry* find_tensor(const c10::TensorImpl* tensor) const;
   void write_back(const Entry& entry);
@@ -133,8 +155,44 @@ class CpuCall {
   AllocationSwitch switch_;
   at::AutoDispatchBelowADInplaceOrView below_;
   c10::SmallVector<Entry, 6> entries_;
-  // From the original's storage to its first entry, where there are many.
-  std::unique_ptr<std::unordered_map<const c10::StorageImpl*, std::ptrdiff_t>> by_storage_;
+  // Where there are many: from a storage to the first entry with it, and, for the later ones, from
+  // the original tensor to its entry.
+  PointerTable first_of_;
+};
+
+// A list of tensors as the CPU's kernel gets it. The aliases in it are the call's own, uncounted: a
+// list of hundreds pays for no reference counts. Must not outlive the call.
+class AliasList {
+ public:
+  template <typename List>
+  AliasList(CpuCall& call, const List& originals, bool written) {
+    call.reserve(originals.size());
+    list_.tensors.reserve(originals.size());
+    for (const at::Tensor& original : originals) {
+      const at::Tensor& alias = call.at(call.add_listed(original, written));
+      list_.tensors.push_back(c10::MaybeOwnedTraits<at::Tensor>::createBorrow(alias));
+    }
+  }
+
+  at::TensorList get() const { return list_.tensors; }
+
+ private:
+  struct Borrowed {
+    Borrowed() = default;
+    ~Borrowed() {
+      for (at::Tensor& tensor : tensors) {
+        c10::MaybeOwnedTraits<at::Tensor>::destroyBorrow(tensor);
+      }
+    }
+    Borrowed(Borrowed&& other) noexcept : tensors(std::exchange(other.tensors, {})) {}
+    Borrowed(const Borrowed&) = delete;
+    Borrowed& operator=(const Borrowed&) = delete;
+    Borrowed& operator=(Borrowed&&) = delete;
+
+    std::vector<at::Tensor> tensors;
+  };
+
+  Borrowed list_;
 };
 
 }  // namespace torch_openreg

@@ -3,9 +3,11 @@
 #include <ATen/ops/_foreach_copy_ops.h>
 #include <torch/library.h>
 
+#include <cstring>
 #include <memory>
 #include <vector>
 
+#include "python/csrc/aten/copy_bytes.h"
 #include "python/csrc/aten/cpu_call.h"
 #include "python/csrc/aten/snapshot.h"
 #include "python/csrc/runtime/deferred.h"
@@ -31,18 +33,31 @@ bool on_one_device(at::TensorList self, at::TensorList src) {
   return true;
 }
 
-void copy_now(at::TensorList self, at::TensorList src) {
-  CpuCall call(self[0].device().index());
-  std::vector<at::Tensor> to;
-  std::vector<at::Tensor> from;
-  to.reserve(self.size());
-  from.reserve(src.size());
+// Each copy only moves bytes, from one storage to another (the CPU's kernel refuses an overlap).
+bool moves_bytes(at::TensorList self, at::TensorList src) {
   for (size_t i = 0; i < self.size(); ++i) {
-    to.push_back(call.at(call.add(self[i], /*written=*/false)));
-    from.push_back(call.at(call.add(src[i], /*written=*/false)));
+    if (self[i].is_alias_of(src[i]) || !has_plain_bytes(self[i]) || !has_plain_bytes(src[i]) ||
+        !same_bytes(self[i], src[i])) {
+      return false;
+    }
   }
-  at::_ops::_foreach_copy_::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), to, from,
-                                       /*non_blocking=*/false);
+  return true;
+}
+
+void copy_now(at::TensorList self, at::TensorList src) {
+  if (moves_bytes(self, src)) {
+    for (size_t i = 0; i < self.size(); ++i) {
+      if (src[i].nbytes() > 0) {
+        std::memcpy(kernel_data(self[i]), kernel_data(src[i]), src[i].nbytes());
+      }
+    }
+    return;
+  }
+  CpuCall call(self[0].device().index());
+  const AliasList to(call, self, /*written=*/true);
+  const AliasList from(call, src, /*written=*/false);
+  at::_ops::_foreach_copy_::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), to.get(),
+                                       from.get(), /*non_blocking=*/false);
 }
 
 class Task final : public DeferredTask {

@@ -75,17 +75,13 @@ class CpuArgument<const std::optional<at::Tensor>&> {
   std::optional<at::Tensor> alias_;
 };
 
-// A list may be written to: the schema's C++ type does not tell.
+// A list may be written to (the schema's C++ type does not tell), but not resized: no kernel that
+// is registered this way does that.
 template <>
 class CpuArgument<at::TensorList> {
  public:
-  CpuArgument(CpuCall& call, at::TensorList values) {
-    aliases_.reserve(values.size());
-    for (const at::Tensor& value : values) {
-      aliases_.push_back(call.at(call.add(value, /*written=*/true)));
-    }
-  }
-  at::TensorList get() { return aliases_; }
+  CpuArgument(CpuCall& call, at::TensorList values) : aliases_(call, values, /*written=*/true) {}
+  at::TensorList get() { return aliases_.get(); }
   static void see(DeviceFinder& finder, at::TensorList values) {
     for (const at::Tensor& value : values) {
       finder.see(value);
@@ -93,19 +89,15 @@ class CpuArgument<at::TensorList> {
   }
 
  private:
-  std::vector<at::Tensor> aliases_;
+  AliasList aliases_;
 };
 
 template <>
 class CpuArgument<const at::ITensorListRef&> {
  public:
-  CpuArgument(CpuCall& call, const at::ITensorListRef& values) {
-    aliases_.reserve(values.size());
-    for (const at::Tensor& value : values) {
-      aliases_.push_back(call.at(call.add(value, /*written=*/false)));
-    }
-  }
-  at::ITensorListRef get() { return at::ITensorListRef(aliases_); }
+  CpuArgument(CpuCall& call, const at::ITensorListRef& values)
+      : aliases_(call, values, /*written=*/false) {}
+  at::ITensorListRef get() { return aliases_.get(); }
   static void see(DeviceFinder& finder, const at::ITensorListRef& values) {
     for (const at::Tensor& value : values) {
       finder.see(value);
@@ -113,7 +105,7 @@ class CpuArgument<const at::ITensorListRef&> {
   }
 
  private:
-  std::vector<at::Tensor> aliases_;
+  AliasList aliases_;
 };
 
 template <>
@@ -137,7 +129,9 @@ class CpuArgument<std::optional<at::Generator>> {
   CpuArgument(CpuCall& call, const std::optional<at::Generator>& value)
       : value_(call.generator(value)) {}
   std::optional<at::Generator> get() { return std::move(value_); }
-  static void see(DeviceFinder& /*finder*/, const std::optional<at::Generator>& /*value*/) {}
+  static void see(DeviceFinder& finder, const std::optional<at::Generator>& value) {
+    finder.see(value);
+  }
 
  private:
   std::optional<at::Generator> value_;

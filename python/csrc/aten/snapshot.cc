@@ -5,14 +5,13 @@
 
 #include <memory>
 
+#include "python/csrc/aten/alias.h"
+
 namespace torch_openreg {
 namespace {
 
 using c10::DispatchKey;
 using c10::DispatchKeySet;
-
-constexpr DispatchKeySet kLazyKeys =
-    DispatchKeySet({DispatchKey::Conjugate, DispatchKey::Negative, DispatchKey::ZeroTensor});
 
 void drop_storage(void* context) { delete static_cast<c10::Storage*>(context); }
 
