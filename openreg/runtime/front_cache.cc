@@ -79,7 +79,7 @@ Block* FrontCache::Put(int pool_index, Block* block, bool count) {
   Block* excess = nullptr;
   if (bins.bytes + size > kPoolBytes) [[unlikely]] {
     excess = Empty(shard, bins);
-  } else if (bin.count >= kBinCount || bin.count * size >= kBinBytes) [[unlikely]] {
+  } else if (bin.count * size >= kBinBytes) [[unlikely]] {
     // All of the bin but the new block goes: half would keep the colder blocks.
     excess = bin.head;
     bins.bytes -= bin.count * size;

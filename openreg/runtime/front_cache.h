@@ -55,7 +55,6 @@ class FrontCache {
   };
 
   static constexpr size_t kBinBytes = size_t{256} << 10;  // a bin holds at most so much,
-  static constexpr uint32_t kBinCount = 64;               // at most so many,
   static constexpr size_t kPoolBytes = size_t{2} << 20;   // and all bins of a pool so much
 
   Shard& Mine();
