@@ -152,9 +152,18 @@ def test_what_the_cpu_does_not_compute_is_an_error_that_says_so():
         DENSE.to(DEVICE).to_sparse().cumsum(0)
 
 
-def test_the_backward_of_a_reduced_product_is_refused():
-    sparse = to_layout(DENSE, "sparse_csr").to(DEVICE).requires_grad_()
-    product = torch.sparse.mm(sparse, torch.ones(3, 2, device=DEVICE), "amax")
-    assert product.tolist() == [[2, 2], [3, 3], [5, 5], [0, 0]]
-    with pytest.raises(NotImplementedError, match="torch.sparse.mm with a reduction"):
-        product.sum().backward()
+@pytest.mark.parametrize("reduce", ["sum", "mean", "amax", "amin"])
+@pytest.mark.parametrize("wanted", [(True, True), (True, False), (False, True)])
+def test_the_backward_of_a_reduced_product(reduce, wanted):
+    def gradients(device: str) -> list[torch.Tensor | None]:
+        sparse = to_layout(DENSE, "sparse_csr").to(device).requires_grad_(wanted[0])
+        other = torch.arange(6.0).reshape(3, 2).to(device).requires_grad_(wanted[1])
+        product = torch.sparse.mm(sparse, other, reduce)
+        (product * torch.arange(1.0, 9.0).reshape(4, 2).to(device)).sum().backward()
+        return [product.detach(), sparse.grad, other.grad]
+
+    for host, device in zip(gradients("cpu"), gradients(DEVICE), strict=True):
+        assert (host is None) == (device is None)
+        if host is not None:
+            assert device.device.type == "openreg" and device.layout == host.layout
+            torch.testing.assert_close(device.cpu(), host)

@@ -131,6 +131,8 @@ void cpu_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack
   for (const IValue& value : arguments) {
     if (value.isDevice()) {
       finder.see(std::optional<c10::Device>(value.toDevice()));
+    } else if (value.isGenerator()) {
+      finder.see(std::optional<at::Generator>(value.toGenerator()));
     }
   }
 
@@ -158,15 +160,6 @@ void refuse_quantized(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*
   TORCH_CHECK_NOT_IMPLEMENTED(false, "openreg has no quantized tensors: '", op.operator_name(),
                               "' was called for one. Convert the tensor with dequantize(), or move "
                               "it with cpu() first.");
-}
-
-// The CPU's kernel reads out of range for amax and amin when it runs on aliases, for a reason that
-// is not known: an error instead.
-void refuse_reduced_backward(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
-                             Stack* /*stack*/) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "openreg does not support '", op.operator_name(),
-                              "', the backward of torch.sparse.mm with a reduction. Move the "
-                              "tensors with cpu() first.");
 }
 
 // The kernels that torch would compose for an unknown device although the CPU has its own.
@@ -210,11 +203,6 @@ void register_preferred_fallbacks() {
       }
     }
   }
-}
-
-TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
-  m.impl("_sparse_mm_reduce_impl_backward",
-         torch::CppFunction::makeFromBoxedFunction<&refuse_reduced_backward>());
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {

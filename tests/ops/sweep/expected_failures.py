@@ -4,13 +4,10 @@ The sweep holds these lists to their word: a pair that is listed and passes fail
 does one that is not listed and has no reference. list_test counts them.
 """
 
-_REDUCED_BACKWARD = "the backward is refused: the CPU's kernel reads out of range for amax and amin"
 _JITERATOR = "compiles a CUDA kernel: the CPU has nothing of the kind"
 
 # {"operator" (with its variant, as op_db names it): {dtype, or "*" for all of them: reason}}
-EXPECTED_FAILURES: dict[str, dict[str, str]] = {
-    "sparse.mm.reduce": {"*": _REDUCED_BACKWARD},
-}
+EXPECTED_FAILURES: dict[str, dict[str, str]] = {}
 
 # Operators that do not work on the CPU, in the same form.
 NO_REFERENCE: dict[str, dict[str, str]] = {
