@@ -315,13 +315,38 @@ def test_a_shape_that_does_not_fit_is_an_error_at_the_call_on_a_busy_stream():
         held.open()
 
 
-def test_ctrl_c_ends_a_wait():
+def test_a_stream_is_the_same_key_in_both_of_its_forms():
+    stream = torch.openreg.Stream()
+    other = torch.Stream(
+        stream_id=stream.stream_id,
+        device_index=stream.device_index,
+        device_type=stream.device_type,
+    )
+    assert stream == other and hash(stream) == hash(other)
+    assert {stream: 1}[other] == 1
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda tensor: torch.openreg.synchronize(),
+        lambda tensor: torch.accelerator.synchronize(),
+        lambda tensor: torch.openreg.current_stream().synchronize(),
+        lambda tensor: torch.openreg.current_stream().record_event().synchronize(),
+        lambda tensor: tensor.item(),
+        lambda tensor: tensor.cpu(),
+        lambda tensor: tensor.nonzero(),
+    ],
+    ids=["device", "accelerator", "stream", "event", "item", "cpu", "nonzero"],
+)
+def test_ctrl_c_ends_a_wait(wait):
+    tensor = torch.ones((), device="openreg")
     held = gate()
     main = threading.get_ident()
     timer = threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        torch.openreg.synchronize()
+        wait(tensor)
     timer.join(DEADLINE_S)
     held.open()
 

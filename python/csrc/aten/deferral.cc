@@ -41,8 +41,8 @@ struct MetaRun {
   std::vector<at::Tensor> arguments;
 };
 
-// Runs the meta kernel. Nothing if there is none, or none that could know the results' shapes
-// (nonzero: torch registers one in Python that only throws).
+// Runs the meta kernel. Nothing if there is none, or none that could know the results' shapes: the
+// out= forms of nonzero and masked_select have one in Python that only throws.
 std::optional<MetaRun> run_on_meta(const c10::OperatorHandle& op, const Stack& arguments) {
   if (!op.hasComputedKernelForDispatchKey(DispatchKey::Meta) ||
       op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output)) {

@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <thread>
+
+#include "python/csrc/runtime/interpreter.h"
 
 namespace torch_openreg {
 namespace {
@@ -14,14 +17,6 @@ namespace {
 constexpr std::int64_t kSliceMs = 100;
 
 bool has_gil() { return Py_IsInitialized() != 0 && PyGILState_Check() != 0; }
-
-bool is_finalizing() {
-#if PY_VERSION_HEX >= 0x030D0000
-  return Py_IsFinalizing() != 0;
-#else
-  return _Py_IsFinalizing() != 0;
-#endif
-}
 
 // While the interpreter ends, a thread that asks for its lock is ended inside that call, and the
 // unwinding of a C++ destructor (pybind11's, torch's) on the way is std::terminate. So a thread
@@ -50,7 +45,7 @@ std::int64_t now_ms() {
 }
 
 void stay_if_finalizing() {
-  if (Py_IsInitialized() == 0 || is_finalizing()) {
+  if (interpreter_is_ending()) {
     while (true) {
       pause();
     }
@@ -94,6 +89,30 @@ orError_t wait_slice(bool gil, std::int64_t slice_ms,
   return error;
 }
 
+// Raises what a signal (Ctrl-C) has left for the main thread, which alone handles them. `gil`: this
+// thread has the lock. Otherwise torch has released it around the call that waits here (item(),
+// cpu(), Stream.synchronize()), and it is taken for the length of this question.
+void check_signals(bool gil) {
+  if (gil) {
+    if (PyErr_CheckSignals() != 0) {
+      throw pybind11::error_already_set();
+    }
+    return;
+  }
+  if (gettid() != getpid() || interpreter_is_ending()) {
+    return;
+  }
+  const PyGILState_STATE state = PyGILState_Ensure();
+  std::exception_ptr error;
+  if (PyErr_CheckSignals() != 0) {
+    error = std::make_exception_ptr(pybind11::error_already_set());
+  }
+  PyGILState_Release(state);
+  if (error != nullptr) {
+    std::rethrow_exception(error);
+  }
+}
+
 }  // namespace
 
 void end_waits() {
@@ -126,9 +145,7 @@ orError_t wait_without_gil(std::int64_t timeout_ms,
     if (error != orErrorTimeout) {
       return error;
     }
-    if (gil && PyErr_CheckSignals() != 0) {
-      throw pybind11::error_already_set();
-    }
+    check_signals(gil);
     if (timeout_ms >= 0 && Clock::now() >= deadline) {
       return error;
     }

@@ -11,8 +11,8 @@ namespace torch_openreg {
 
 // Calls `wait(slice_ms)` until it returns something else than orErrorTimeout, or until `timeout_ms`
 // has passed (< 0: never; then the last orErrorTimeout comes back). The interpreter lock is
-// released meanwhile if this thread has it, and a pending signal (Ctrl-C) is raised as
-// pybind11::error_already_set between two slices of 100 ms.
+// released meanwhile if this thread has it. On the main thread, with the lock or without it, a
+// pending signal (Ctrl-C) is raised as pybind11::error_already_set between two slices of 100 ms.
 orError_t wait_without_gil(std::int64_t timeout_ms,
                            const std::function<orError_t(std::int64_t slice_ms)>& wait);
 

@@ -2,14 +2,8 @@
 #ifndef PYTHON_CSRC_RUNTIME_DEFERRED_H_
 #define PYTHON_CSRC_RUNTIME_DEFERRED_H_
 
-#include <ATen/core/Tensor.h>
-#include <c10/util/ArrayRef.h>
-
 #include <atomic>
 #include <memory>
-#include <type_traits>
-#include <utility>
-#include <vector>
 
 #include "python/csrc/runtime/stream.h"
 
@@ -43,37 +37,12 @@ void reap_slow() noexcept;
 }  // namespace detail
 
 // Drops what finished tasks kept alive. One relaxed load if there is nothing. Called by the
-// allocator, by run_or_queue and by every synchronise; call it only where destroying a Python
+// allocator and by every synchronise; call it only where destroying a Python
 // object is allowed: on no worker, under no lock.
 inline void reap_finished() noexcept {
   if (detail::reap_list.load(std::memory_order_relaxed) != nullptr) [[unlikely]] {
     detail::reap_slow();
   }
-}
-
-// Runs `fn()` now, holding the stream, if the stream is empty; queues it otherwise. In the second
-// case fn is moved into the task and `keep` (the tensors whose memory it touches) is kept alive
-// until it has run, so fn must own what it captures: raw pointers into `keep` are fine, references
-// to locals are not. Exceptions of a call that runs now propagate.
-template <typename Fn>
-void run_or_queue(const char* name, const OpenregStream& stream, c10::ArrayRef<at::Tensor> keep,
-                  Fn&& fn) {
-  reap_finished();
-  if (TryStreamHold hold(stream, name); hold) [[likely]] {
-    fn();
-    return;
-  }
-  class Task final : public DeferredTask {
-   public:
-    Task(c10::ArrayRef<at::Tensor> keep, Fn&& fn)
-        : keep_(keep.begin(), keep.end()), fn_(std::forward<Fn>(fn)) {}
-    void run() override { fn_(); }
-
-   private:
-    std::vector<at::Tensor> keep_;
-    std::decay_t<Fn> fn_;
-  };
-  enqueue(name, stream, std::make_unique<Task>(keep, std::forward<Fn>(fn)));
 }
 
 }  // namespace torch_openreg

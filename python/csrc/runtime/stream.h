@@ -50,7 +50,7 @@ OpenregStream external_stream(orStream_t handle);
 // The streams of `device` that torch has met: the default one, the pool's, external ones.
 std::vector<OpenregStream> known_streams(c10::DeviceIndex device);
 
-// How long the host waits for a device where it has to (StreamHold, run_or_queue's callers),
+// How long the host waits for a device where it has to (StreamHold),
 // TORCH_OPENREG_WAIT_TIMEOUT seconds, default 1800 (torch.distributed's own default).
 std::int64_t host_wait_timeout_ms();
 

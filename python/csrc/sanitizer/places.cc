@@ -11,6 +11,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "python/csrc/runtime/interpreter.h"
+
 namespace torch_openreg::sanitizer {
 namespace {
 
@@ -49,14 +51,6 @@ struct Places {
 Places& places() {
   static auto* const instance = new Places;  // leaked: used at exit
   return *instance;
-}
-
-bool is_finalizing() {
-#if PY_VERSION_HEX >= 0x030D0000
-  return Py_IsFinalizing() != 0;
-#else
-  return _Py_IsFinalizing() != 0;
-#endif
 }
 
 std::string file_of(PyCodeObject* code) {
@@ -121,7 +115,7 @@ Place python_place(PyThreadState* thread) {
 
 // This thread's own frames, 0 if it has none outside of torch.
 Place own_place() {
-  if (Py_IsInitialized() == 0 || is_finalizing()) {
+  if (interpreter_is_ending()) {
     return 0;
   }
   PyThreadState* const thread = PyGILState_GetThisThreadState();

@@ -170,7 +170,7 @@ class Stream(torch.Stream):
         return not self == other
 
     def __hash__(self) -> int:
-        return hash((self.openreg_stream, self.device))
+        return super().__hash__()  # equal to that of the same stream as a torch.Stream
 
     def __repr__(self) -> str:
         return f"<torch.openreg.Stream device={self.device} id={self.stream_id}>"
