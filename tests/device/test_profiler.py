@@ -131,3 +131,14 @@ def test_profiling_twice_and_not_at_all():
 def test_supported_activities_and_names():
     assert ProfilerActivity.PrivateUse1 in torch.profiler.supported_activities()
     assert ProfilerActivity.PrivateUse1 == ProfilerActivity.OPENREG
+
+
+def test_the_older_profiler_times_the_device_by_events(capfd):
+    a = torch.randn(64, 64, device="openreg")
+    with torch.autograd.profiler.profile(use_device="openreg") as prof:
+        b = a @ a
+        b.cpu()
+    assert "Exception" not in capfd.readouterr().err
+    times = {event.key: event for event in prof.key_averages()}
+    assert times["aten::mm"].device_time_total > 0
+    assert times["aten::mm"].count == 1

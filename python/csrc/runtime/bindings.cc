@@ -21,6 +21,7 @@
 #include "python/csrc/runtime/ipc.h"
 #include "python/csrc/runtime/memory.h"
 #include "python/csrc/runtime/profiler.h"
+#include "python/csrc/runtime/profiler_events.h"
 #include "python/csrc/runtime/status.h"
 #include "python/csrc/runtime/stream.h"
 #include "python/csrc/runtime/stream_gate.h"
@@ -47,6 +48,7 @@ void register_with_torch() {
   register_guard();
   register_hooks();
   register_profiler();
+  register_profiler_events();
   register_timer();
   c10::SetAllocator(c10::DeviceType::PrivateUse1, device_allocator());
   at::setHostAllocator(c10::DeviceType::PrivateUse1, host_allocator());
