@@ -25,6 +25,24 @@ def test_allocated_memory_follows_tensors():
     assert torch.openreg.memory_allocated() == before
 
 
+@pytest.mark.parametrize(
+    "grow",
+    [
+        lambda tensor, many: tensor.resize_(many),
+        lambda tensor, many: tensor.set_(tensor.untyped_storage(), 0, (many,), (1,)),
+        lambda tensor, many: torch.arange(many, device="openreg", out=tensor),
+        lambda tensor, many: tensor.untyped_storage().resize_(8 * many),
+    ],
+    ids=["resize_", "set_", "out", "storage"],
+)
+def test_a_tensor_for_which_there_is_no_memory_stays_as_it_is(grow):
+    tensor = torch.arange(5, device="openreg")
+    with pytest.raises(torch.OutOfMemoryError):
+        grow(tensor, torch.openreg.mem_get_info()[1])
+    assert tensor.shape == (5,) and tensor.untyped_storage().nbytes() == 40
+    assert tensor.tolist() == [0, 1, 2, 3, 4]
+
+
 def test_memory_is_counted_per_device():
     before = torch.openreg.memory_allocated(0), torch.openreg.memory_allocated(1)
     tensor = torch.empty(MIB, dtype=torch.uint8, device="openreg:1")

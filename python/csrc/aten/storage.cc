@@ -4,6 +4,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
+#include <c10/util/accumulate.h>
 #include <torch/library.h>
 
 #include "python/csrc/runtime/device.h"
@@ -138,19 +139,21 @@ void resize(const at::Tensor& self, at::IntArrayRef size, at::OptionalIntArrayRe
   if (impl->sizes() == size && (!stride.has_value() || impl->strides() == *stride)) {
     return;
   }
+  at::detail::check_size_nonnegative(size);
   const size_t itemsize = impl->itemsize();
   const int64_t offset = impl->storage_offset();
-  size_t nbytes = 0;
+  const size_t nbytes = stride.has_value()
+                            ? at::detail::computeStorageNbytes(size, *stride, itemsize, offset)
+                            : at::detail::computeStorageNbytesContiguous(size, itemsize, offset);
+  c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  // First, so that a tensor for which there is no memory stays as it is.
+  if (c10::multiply_integers(size) != 0 && nbytes > storage->nbytes()) {
+    resize_storage(storage, nbytes);
+  }
   if (stride.has_value()) {
-    nbytes = at::detail::computeStorageNbytes(size, *stride, itemsize, offset);
     impl->set_sizes_and_strides(size, *stride);
   } else {
-    nbytes = at::detail::computeStorageNbytesContiguous(size, itemsize, offset);
     impl->generic_set_sizes_contiguous(size);
-  }
-  c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
-  if (impl->numel() != 0 && nbytes > storage->nbytes()) {
-    resize_storage(storage, nbytes);
   }
 }
 
