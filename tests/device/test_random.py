@@ -121,6 +121,22 @@ def test_a_generator_of_the_cpu_is_refused():
         torch.rand(3, device="openreg", generator=torch.Generator())
 
 
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda generator: torch.rand(3, generator=generator),
+        lambda generator: torch.randperm(3, generator=generator),
+        lambda generator: torch.empty(3).normal_(generator=generator),
+        lambda generator: torch.bernoulli(torch.ones(3), generator=generator),
+        lambda generator: torch.multinomial(torch.ones(3), 2, generator=generator),
+        lambda generator: torch.binomial(torch.ones(3), torch.ones(3), generator=generator),
+    ],
+)
+def test_a_generator_of_openreg_draws_for_no_tensor_of_the_host(draw):
+    with pytest.raises(RuntimeError, match="generator"):
+        draw(torch.Generator("openreg"))
+
+
 def test_the_number_of_threads_does_not_matter():
     code = """
         import hashlib, torch, torch_openreg
