@@ -739,6 +739,13 @@ def test_a_fault_of_the_host_is_raised_at_its_line():
         torch.openreg.synchronize()
 
 
+def test_a_tensor_is_no_sequence():
+    scalar = torch.tensor(2.0)
+    assert torch.FloatTensor([scalar, 3.0]).tolist() == [2.0, 3.0]
+    assert torch.tensor([scalar, 3.0]).tolist() == [2.0, 3.0]
+    assert range(3)[torch.tensor(1)] == 1
+
+
 def test_switching():
     assert sanitizer.is_enabled()
     sanitizer.disable()

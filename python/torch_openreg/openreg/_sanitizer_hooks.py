@@ -12,7 +12,8 @@ from torch_openreg import _C
 
 # What Python's syntax calls without a call instruction. A fault of the host's own operators is
 # raised when the interpreter next looks for pending exceptions, which it does after calls: so these
-# become calls, and the exception comes at their line.
+# become calls, and the exception comes at their line. Not __getitem__: if it were Python's, tensors
+# without dimensions would pass for sequences (PySequence_Check).
 _BINARY = [
     *("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow"),
     "and",
@@ -22,7 +23,7 @@ _BINARY = [
 _OTHERS = [*("eq", "ne", "lt", "le", "gt", "ge"), *("neg", "abs", "invert", "bool", "float", "int")]
 _SYNTAX = [
     *(f"__{prefix}{name}__" for name in _BINARY for prefix in ("", "r", "i")),
-    *(f"__{name}__" for name in (*_OTHERS, "getitem", "setitem")),
+    *(f"__{name}__" for name in (*_OTHERS, "setitem")),
 ]
 
 # (owner, name, what was there before: None if it was inherited)
