@@ -193,3 +193,21 @@ def test_resnet_with_synchronised_batch_norm(tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
         outputs.append(done.stdout)
     same(outputs[1], outputs[0], 12)
+
+
+def test_torchrun_restarts_the_ranks(tmp_path):
+    path = translated("gpt_ddp.py", OPENREG, tmp_path)
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    launch += ["--max-restarts", "1", "--monitor-interval", "0.1"]
+    done = subprocess.run(
+        [sys.executable, *launch, str(path), "--fail", "1"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for rank in range(2):
+        assert f"[rank{rank}] resuming at epoch 1" in done.stdout
+    assert len(losses(done.stdout)) == 6, done.stdout
