@@ -143,6 +143,46 @@ TEST(Stream, DeviceSynchronizeReportsKernelErrors) {
   OR_EXPECT_OK(orDeviceSynchronizeTimeout(0, kDeadlineMs));
 }
 
+// Whoever orders its stream after one with a failure is told, and all together are told once.
+TEST(Stream, AnErrorReachesTheStreamsThatWaitForIt) {
+  for (bool failed_before : {true, false}) {
+    Stream failing_stream, waiting_stream, last_stream;
+    std::atomic<bool> go{failed_before};
+    KernelOf failing{[&] {
+      while (!go) std::this_thread::yield();
+      return orErrorLaunchFailure;
+    }};
+    Event event, other_event;
+    OR_ASSERT_OK(orLaunchKernelQueued("failing", failing.Run, &failing, failing_stream));
+    OR_ASSERT_OK(orEventRecord(event, failing_stream));
+    // Not by synchronising with the event, which would be told of the failure.
+    while (failed_before && orEventQuery(event) == orErrorNotReady) std::this_thread::yield();
+    OR_ASSERT_OK(orStreamWaitEvent(waiting_stream, event));
+    OR_ASSERT_OK(orEventRecord(other_event, waiting_stream));
+    OR_ASSERT_OK(orStreamWaitEvent(last_stream, other_event));
+    go = true;
+    OR_EXPECT_ERROR(orErrorLaunchFailure, orStreamSynchronizeTimeout(last_stream, kDeadlineMs));
+    EXPECT_NE(std::string(orGetLastErrorMessage()).find("'failing'"), std::string::npos)
+        << orGetLastErrorMessage();
+    OR_EXPECT_OK(orStreamSynchronizeTimeout(waiting_stream, kDeadlineMs));
+    OR_EXPECT_OK(orStreamSynchronizeTimeout(failing_stream, kDeadlineMs));
+    OR_EXPECT_OK(orDeviceSynchronizeTimeout(0, kDeadlineMs));
+  }
+}
+
+TEST(Stream, DeviceSynchronizeTellsAllThatItClears) {
+  Stream first, second;
+  KernelOf failing{[] { return orErrorLaunchFailure; }};
+  OR_ASSERT_OK(orLaunchKernelQueued("one failing", failing.Run, &failing, first));
+  OR_ASSERT_OK(orLaunchKernelQueued("another failing", failing.Run, &failing, second));
+  OR_EXPECT_ERROR(orErrorLaunchFailure, orDeviceSynchronizeTimeout(0, kDeadlineMs));
+  for (const char* name : {"one failing", "another failing"}) {
+    EXPECT_NE(std::string(orGetLastErrorMessage()).find(name), std::string::npos)
+        << orGetLastErrorMessage();
+  }
+  OR_EXPECT_OK(orDeviceSynchronizeTimeout(0, kDeadlineMs));
+}
+
 TEST(Stream, SynchronizeFromItsOwnWorkIsNotPermitted) {
   Stream stream;
   orError_t inside = orSuccess;

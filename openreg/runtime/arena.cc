@@ -67,6 +67,15 @@ Status Arena::Create(AddressSpace* space, int device, size_t size, Arena* arena)
   return Status();
 }
 
+bool Arena::Commit(size_t offset, size_t size) const {
+  int result;
+  do {
+    result =
+        fallocate(fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset), static_cast<off_t>(size));
+  } while (result != 0 && errno == EINTR);
+  return result == 0;
+}
+
 void Arena::Punch(size_t offset, size_t size) const {
   // Fails only for arguments that are wrong; the pages then merely stay.
   (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),

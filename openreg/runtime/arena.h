@@ -20,6 +20,8 @@ struct Arena {
   // Makes an arena of at most `size` bytes (less where addresses or file sizes are limited) for
   // `device`. The region is not published yet.
   static Status Create(AddressSpace* space, int device, size_t size, Arena* arena);
+  // Takes the pages of a range now instead of when they are touched; false: there are none.
+  bool Commit(size_t offset, size_t size) const;
   // Gives the pages of a range back to the system; reading them again gives zeros.
   void Punch(size_t offset, size_t size) const;
 };

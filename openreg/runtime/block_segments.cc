@@ -80,9 +80,16 @@ Segment* BlockAllocator::NewSegment(size_t size) {
 }
 
 Segment* BlockAllocator::NewSegmentOfSize(size_t segment_size, size_t size) {
-  if (!WithinFraction(segment_size) || !budget_->Reserve(segment_size)) return nullptr;
+  bool scarce = false;
+  if (!WithinFraction(segment_size) || !budget_->Reserve(segment_size, &scarce)) return nullptr;
   size_t offset;
   if (!chunks_.Take(segment_size, &offset)) {
+    budget_->Release(segment_size);
+    return nullptr;
+  }
+  if (scarce && !arena_.Commit(offset, segment_size)) {
+    arena_.Punch(offset, segment_size);
+    chunks_.Give(offset, segment_size);
     budget_->Release(segment_size);
     return nullptr;
   }

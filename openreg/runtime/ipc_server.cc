@@ -1,6 +1,7 @@
 #include "openreg/runtime/ipc_server.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -43,16 +44,20 @@ Status IpcServer::StartLocked() {
   if (stop_.load()) return Status(orErrorInitializationError, "the process is exiting");
   OPENREG_RETURN_IF_ERROR(RandomBytes(&address_, sizeof address_));
   OPENREG_RETURN_IF_ERROR(ListenAt(address_.name, &listen_fd_));
+  int error = 0;
   {
     ScopedForkLock lock;
     wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    error = errno;
     if (wake_fd_ >= 0) TrackDescriptor(wake_fd_);
+    spare_fd_ = fcntl(listen_fd_, F_DUPFD_CLOEXEC, 0);
+    if (spare_fd_ >= 0) TrackDescriptor(spare_fd_);
   }
-  int error = errno;
   if (wake_fd_ >= 0) error = StartThread(&thread_, ThreadMain, this);
   if (wake_fd_ < 0 || error != 0) {
     CloseTracked(listen_fd_);
     CloseTracked(wake_fd_);
+    CloseTracked(spare_fd_);
     return SystemError("starting the thread for peer processes", error);
   }
   started_.store(true, std::memory_order_release);
@@ -95,6 +100,7 @@ void IpcServer::Serve() {
   }
   for (auto& connection : connections_) Close(connection.get());
   CloseTracked(listen_fd_);
+  CloseTracked(spare_fd_);
 }
 
 void IpcServer::Accept() {
@@ -106,8 +112,11 @@ void IpcServer::Accept() {
       if (fd >= 0) TrackDescriptor(fd);
     }
     if (fd < 0) {
-      // Out of descriptors or memory: the socket stays readable, so look away for a while.
-      if (errno != EAGAIN && errno != EINTR) accept_after_ns_ = NowNs() + kAcceptPauseNs;
+      if (errno == EAGAIN || errno == EINTR) return;
+      // Out of descriptors or memory: the socket stays readable, so look away for a while if not
+      // even the spare one helps.
+      if (TurnAway()) continue;
+      accept_after_ns_ = NowNs() + kAcceptPauseNs;
       return;
     }
     auto unknown = std::count_if(connections_.begin(), connections_.end(),
@@ -123,6 +132,19 @@ void IpcServer::Accept() {
     connection->since_ns = NowNs();
     connections_.push_back(std::move(connection));
   }
+}
+
+// Accepts one connection with the spare descriptor and closes it: whoever asks is refused at once
+// instead of being kept waiting for its deadline.
+bool IpcServer::TurnAway() {
+  if (spare_fd_ < 0) return false;
+  CloseTracked(spare_fd_);
+  ScopedForkLock lock;
+  int fd = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd >= 0) close(fd);
+  spare_fd_ = fcntl(listen_fd_, F_DUPFD_CLOEXEC, 0);
+  if (spare_fd_ >= 0) TrackDescriptor(spare_fd_);
+  return fd >= 0;
 }
 
 void IpcServer::Close(Connection* connection) {

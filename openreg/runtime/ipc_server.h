@@ -57,6 +57,7 @@ class IpcServer {
   static void* ThreadMain(void* self);
   void Serve();
   void Accept();
+  bool TurnAway();
   // False if the connection is to be closed.
   bool Receive(Connection* connection);
   bool Answer(Connection* connection);
@@ -74,6 +75,7 @@ class IpcServer {
   std::atomic<bool> stop_{false};
   IpcAddress address_;  // constant after the start, as the next three
   int listen_fd_ = -1;
+  int spare_fd_ = -1;  // given up for a moment where no other is left
   int wake_fd_ = -1;
   pthread_t thread_{};
 

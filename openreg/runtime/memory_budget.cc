@@ -1,29 +1,64 @@
 #include "openreg/runtime/memory_budget.h"
 
+#include <sys/stat.h>
+
+#include <algorithm>
+
 #include "openreg/runtime/config.h"
 
 namespace openreg {
+namespace {
 
-bool MemoryBudget::Reserve(uint64_t bytes) {
+constexpr uint64_t kMegabyte = uint64_t{1} << 20;
+
+// Left to the host's side of all programs, which get no error but the kernel's killer.
+uint64_t HostBytes() {
+  return std::clamp(SystemMemoryBytes() / 32, 16 * kMegabyte, 128 * kMegabyte);
+}
+// Little enough for the devices of several processes to reach the end together.
+uint64_t ScarceBytes() { return std::min(SystemMemoryBytes() / 4, 1024 * kMegabyte); }
+
+}  // namespace
+
+bool MemoryBudget::Reserve(uint64_t bytes, bool* scarce) {
   uint64_t used = used_.load(std::memory_order_relaxed);
   do {
     if (bytes > limit_ || used > limit_ - bytes) return false;
   } while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
-  if (SystemHas(bytes)) return true;
+  if (SystemHas(bytes, scarce)) return true;
   Release(bytes);
   return false;
 }
 
-bool MemoryBudget::SystemHas(uint64_t bytes) {
+bool MemoryBudget::SystemHas(uint64_t bytes, bool* scarce) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (credit_ < bytes) {
     uint64_t available = SystemAvailableBytes();
+    static const uint64_t host_bytes = HostBytes(), scarce_bytes = ScarceBytes();
+    const uint64_t taken = Promised(used() - bytes) + host_bytes;
+    available -= std::min(available, taken);
     if (available < bytes) return false;
+    scarce_ = available - bytes < scarce_bytes;
     // Other processes take memory too: look again after a small part of it.
-    credit_ = bytes + (available - bytes) / 32;
+    credit_ = bytes + (scarce_ ? 0 : (available - bytes) / 32);
   }
   credit_ -= bytes;
+  if (scarce != nullptr) *scarce = scarce_;
   return true;
+}
+
+void MemoryBudget::AddFile(int fd) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  files_.push_back(fd);
+}
+
+uint64_t MemoryBudget::Promised(uint64_t reserved_bytes) const {
+  uint64_t touched_bytes = 0;
+  for (int fd : files_) {
+    struct stat info;
+    if (fstat(fd, &info) == 0) touched_bytes += static_cast<uint64_t>(info.st_blocks) * 512;
+  }
+  return reserved_bytes - std::min(reserved_bytes, touched_bytes);
 }
 
 }  // namespace openreg

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <vector>
 
 namespace openreg {
 
@@ -13,20 +14,28 @@ class MemoryBudget {
   explicit MemoryBudget(uint64_t limit_bytes) : limit_(limit_bytes) {}
 
   // Counts `bytes`, or returns false if that would exceed the limit or what the system can still
-  // give (it is asked once per some growth, not each time).
-  bool Reserve(uint64_t bytes);
+  // give (it is asked once per some growth, not each time). *scarce (NULL: not asked): the system
+  // has so little left that the pages had better be taken now, where others who look see it.
+  bool Reserve(uint64_t bytes, bool* scarce = nullptr);
   void Release(uint64_t bytes) { used_.fetch_sub(bytes, std::memory_order_relaxed); }
+  // The file whose pages the reserved bytes become as they are touched: what is reserved and not
+  // touched yet is still the system's to give, and promised already. It stays open.
+  void AddFile(int fd);
 
   uint64_t limit() const { return limit_; }
   uint64_t used() const { return used_.load(std::memory_order_relaxed); }
 
  private:
-  bool SystemHas(uint64_t bytes);
+  bool SystemHas(uint64_t bytes, bool* scarce);
+  // Reserved before, by this process, and not touched yet.
+  uint64_t Promised(uint64_t reserved_bytes) const;
 
   const uint64_t limit_;
   std::atomic<uint64_t> used_{0};
   std::mutex mutex_;
-  uint64_t credit_ = 0;  // growth that needs no new look at the system; guarded by mutex_
+  uint64_t credit_ = 0;     // growth that needs no new look at the system; guarded by mutex_
+  bool scarce_ = false;     // at the last look; guarded by mutex_
+  std::vector<int> files_;  // guarded by mutex_
 };
 
 }  // namespace openreg

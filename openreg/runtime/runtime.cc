@@ -106,6 +106,7 @@ Status Runtime::GetAllocator(int index, BlockAllocator** allocator) {
     CloseTracked(arena.fd);
     return status;
   }
+  budget_.AddFile(arena.fd);
   arena.region->allocator = fresh.get();
   space_.Publish(arena.region);
   *allocator = fresh.release();  // for the life of the process
