@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -18,7 +19,7 @@ namespace occl {
 namespace {
 
 struct LogConfig {
-  LogLevel level = LogLevel::kWarn;
+  std::atomic<LogLevel> level = LogLevel::kWarn;
   unsigned subsystems = kLogInit | kLogEnv;
   int fd = STDERR_FILENO;
   char host[64] = "";
@@ -32,11 +33,14 @@ constexpr SubsystemName kSubsystems[] = {{"INIT", kLogInit}, {"COLL", kLogColl},
                                          {"SHM", kLogShm},   {"ENV", kLogEnv},   {"ALL", kLogAll}};
 constexpr const char* kLevels[] = {"NONE", "VERSION", "WARN", "INFO", "TRACE"};
 
-LogLevel ParseLevel(const char* text) {
+// False: it names none; *level stays as it is.
+bool ParseLevel(const char* text, std::atomic<LogLevel>* level) {
   for (int i = 0; i < 5; ++i) {
-    if (strcasecmp(text, kLevels[i]) == 0) return static_cast<LogLevel>(i);
+    if (strcasecmp(text, kLevels[i]) != 0) continue;
+    level->store(static_cast<LogLevel>(i), std::memory_order_relaxed);
+    return true;
   }
-  return LogLevel::kWarn;
+  return false;
 }
 
 // A list of names separated by commas; a leading ^ means "all but these", as NCCL has it.
@@ -74,32 +78,38 @@ std::string ExpandPath(std::string_view pattern, const char* host) {
   return path;
 }
 
-LogConfig ReadConfig() {
-  LogConfig config;
-  gethostname(config.host, sizeof(config.host) - 1);
-  if (const char* level = std::getenv("OCCL_DEBUG")) config.level = ParseLevel(level);
-  if (const char* list = std::getenv("OCCL_DEBUG_SUBSYS"))
-    config.subsystems = ParseSubsystems(list);
-  if (const char* pattern = std::getenv("OCCL_DEBUG_FILE")) {
-    const std::string path = ExpandPath(pattern, config.host);
-    const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    if (fd >= 0) config.fd = fd;
+void ReadConfig(LogConfig* config) {
+  gethostname(config->host, sizeof(config->host) - 1);
+  if (const char* level = std::getenv("OCCL_DEBUG")) ParseLevel(level, &config->level);
+  if (const char* list = std::getenv("OCCL_DEBUG_SUBSYS")) {
+    config->subsystems = ParseSubsystems(list);
   }
-  return config;
+  if (const char* pattern = std::getenv("OCCL_DEBUG_FILE")) {
+    const std::string path = ExpandPath(pattern, config->host);
+    const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (fd >= 0) config->fd = fd;
+  }
 }
 
-const LogConfig& Config() {
-  static const LogConfig config = ReadConfig();
-  return config;
+// Leaked: threads may log while the process exits.
+LogConfig& Config() {
+  static LogConfig* const config = [] {
+    auto* const made = new LogConfig;
+    ReadConfig(made);
+    return made;
+  }();
+  return *config;
 }
 
 }  // namespace
 
 bool LogEnabled(LogLevel level, unsigned subsystem) {
   const LogConfig& config = Config();
-  if (level > config.level) return false;
+  if (level > config.level.load(std::memory_order_relaxed)) return false;
   return level <= LogLevel::kWarn || (config.subsystems & subsystem) != 0;
 }
+
+bool SetLogLevel(const char* name) { return ParseLevel(name, &Config().level); }
 
 void LogVersion() {
   static const bool once = [] {

@@ -14,6 +14,8 @@ enum LogSubsystem : unsigned {
   kLogAll = ~0u
 };
 
+// In the place of OCCL_DEBUG, from now on; false: `name` is no level.
+bool SetLogLevel(const char* name);
 // The library's version, once a process, where OCCL_DEBUG asks for it.
 void LogVersion();
 // As getenv; tells the ENV subsystem what it found.

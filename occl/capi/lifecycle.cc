@@ -196,7 +196,8 @@ occlResult_t occlCommShrink(occlComm_t comm, const int* excludeRanks, int exclud
     Comm& parent = *FromHandle(comm);
     std::vector<bool> excluded;
     OCCL_RETURN_IF_ERROR(ReadExcluded(parent, excludeRanks, excludeCount, &excluded));
-    OCCL_RETURN_IF_ERROR(occl::AwaitAllRanks(parent));
+    OCCL_RETURN_IF_ERROR(occl::AwaitOthers(
+        parent, excluded, occl::Deadline::After(parent.settings().init_timeout_ms)));
     if ((flags & OCCL_SHRINK_ABORT) != 0) {
       static_cast<void>(
           parent.Fail(Error(occlAborted, "communicator %s was shrunk by rank %s", parent.name(),

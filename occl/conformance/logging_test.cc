@@ -8,6 +8,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "occl/api/occl_debug.h"
 #include "occl/conformance/ranks.h"
 
 namespace occl_conformance {
@@ -16,6 +17,7 @@ namespace {
 struct Settings {
   const char* level;  // NULL: not set
   const char* subsystems;
+  const char* changed_to = nullptr;  // before the warning
 };
 
 int RunBoth(int rank, const occlUniqueId& id, const std::string& pattern, Settings settings) {
@@ -34,6 +36,10 @@ int RunBoth(int rank, const occlUniqueId& id, const std::string& pattern, Settin
   const occlResult_t sent = rank == 0 ? occlSend(data, 3, occlInt8, 1, 5, comm, nullptr, nullptr)
                                       : occlRecv(data, 3, occlInt8, 0, 5, comm, nullptr, nullptr);
   if (sent != occlSuccess) return 5;
+  if (settings.changed_to != nullptr && occlSetDebugLevel != nullptr) {
+    if (occlSetDebugLevel("LOUD") != occlInvalidArgument) return 8;
+    if (occlSetDebugLevel(settings.changed_to) != occlSuccess) return 9;
+  }
   const occlResult_t finished = occlCommFinalize(comm);
   if (rank == 0) {  // a warning on purpose; it may catch rank 1 before its end
     if (finished != occlSuccess || occlCommAbort(comm, "enough") != occlSuccess) return 6;
@@ -64,6 +70,12 @@ TEST(Logging, OnlyWarningsAreShownByDefault) {
   const std::string log = LogOf("default", {nullptr, nullptr});
   EXPECT_TRUE(Has(log, "OCCL WARN ") && Has(log, "enough")) << log;
   EXPECT_FALSE(Has(log, "version") || Has(log, "OCCL INFO")) << log;
+}
+
+TEST(Logging, TheLevelCanBeChanged) {
+  EXPECT_EQ(LogOf("none", {nullptr, nullptr, "none"}), "");
+  const std::string log = LogOf("changed", {"NONE", "COLL", "INFO"});
+  EXPECT_TRUE(Has(log, "OCCL WARN ") && Has(log, "enough")) << log;
 }
 
 TEST(Logging, VersionShowsNothingElse) {

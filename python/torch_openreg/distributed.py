@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import datetime
+import gc
 import sys
 import time
 from typing import TYPE_CHECKING, cast
@@ -57,13 +59,20 @@ def _create_process_group(
 def _shutdown_at_exit() -> None:
     # After an uncaught exception (Ctrl-C among them) nobody waits, and what fails now is no news.
     error = getattr(sys, "last_value", None)
-    if error is not None:
-        _C._sanitizer_disable()
-        _C._log_no_failures()
-    if isinstance(error, KeyboardInterrupt):
-        # The other ranks have been interrupted too: let them find that out before this one's end.
-        time.sleep(_INTERRUPT_GRACE_S)
-    _C._shutdown_process_groups(datetime.timedelta(0) if error is not None else _EXIT_DRAIN)
+    if error is None:
+        _C._shutdown_process_groups(_EXIT_DRAIN)
+        return
+    _C._sanitizer_disable()
+    _C._log_no_failures()
+    # Collecting what is left of torch's modules would take most of a second of each rank.
+    gc.freeze()
+    # torchrun passes an interrupt on to ranks that have had it from the terminal already.
+    with contextlib.suppress(KeyboardInterrupt):
+        if isinstance(error, KeyboardInterrupt):
+            # The other ranks are interrupted too: let them find that out before this one's end.
+            time.sleep(_INTERRUPT_GRACE_S)
+    with contextlib.suppress(KeyboardInterrupt):
+        _C._shutdown_process_groups(datetime.timedelta(0))
 
 
 def register() -> None:

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "occl/api/occl_debug.h"
 #include "python/csrc/c10d/dtype.h"
 #include "python/csrc/c10d/event_pool.h"
 #include "python/csrc/c10d/failure_report.h"
@@ -80,7 +81,7 @@ c10::intrusive_ptr<Communicator> Communicator::join(const c10::intrusive_ptr<c10
                                                     std::vector<Announcement> peers) {
   const GilReleaseIfHeld no_gil;
   auto meeting = std::make_unique<StoreAdapter>(store, group.rank);
-  meeting->watch(std::move(peers));
+  meeting->watch(std::move(peers), group);
   occlConfig_t config = OCCL_CONFIG_INITIALIZER;
   config.timeout_ms = settings.timeout.count();
   config.initTimeout_ms = settings.timeout.count();
@@ -125,8 +126,7 @@ void Communicator::await_ranks_slow(const GroupIdentity& group) {
     if (!dead.empty()) {
       // Those who have joined wait as well, some of them on their streams.
       abort(dead + " ended before it came");
-      throw_failure(occlRemoteError, failure_message(group, "init", 0, occlRemoteError,
-                                                     dead + " ended before it came"));
+      meeting_->throw_dead(dead);
     }
     check_signals();
   }
@@ -252,7 +252,12 @@ void Communicator::report_first_failure(const GroupIdentity& group,
   }
 }
 
-void Communicator::log_no_failures() { leaving.store(true, std::memory_order_relaxed); }
+void Communicator::log_no_failures() {
+  leaving.store(true, std::memory_order_relaxed);
+  if (occlSetDebugLevel != nullptr) {  // an extra of OCCL's
+    (void)occlSetDebugLevel("NONE");
+  }
+}
 
 void Communicator::destroy() {
   const std::lock_guard<std::mutex> lock(mutex_);

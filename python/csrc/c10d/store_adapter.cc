@@ -23,6 +23,8 @@ using Clock = std::chrono::steady_clock;
 // Between two looks into the store: short at first, because peers usually come together.
 constexpr std::chrono::microseconds kFirstPause{200};
 constexpr std::chrono::microseconds kLongestPause{10000};
+// OCCL asks with no more time than this for what need not be there.
+constexpr std::int64_t kTryOnly_ms = 1;
 // Between two looks at peers that have not come.
 constexpr std::chrono::milliseconds kPresenceInterval{100};
 
@@ -76,7 +78,15 @@ occlResult_t StoreAdapter::read(const std::string& key, void* value, size_t capa
                                 int64_t timeout_ms) {
   const auto deadline = timeout_ms < 0 ? Clock::time_point::max()
                                        : Clock::now() + std::chrono::milliseconds(timeout_ms);
-  throw_if_dead();
+  if (timeout_ms >= 0 && timeout_ms <= kTryOnly_ms && !store_->check({key})) {
+    return occlTimeout;
+  }
+  // A dead rank is no reason not to join the others: those who are left go on in a smaller group.
+  // It is one if it was the first, whom OCCL asks for again and again.
+  if (key == last_key_) {
+    throw_if_dead();
+  }
+  last_key_ = key;
   auto pause = kFirstPause;
   auto last_signal_check = Clock::now();
   // Store::wait cannot be interrupted, and logs each expiry: ask instead.
@@ -112,8 +122,13 @@ std::string StoreAdapter::find_dead() {
 
 void StoreAdapter::throw_if_dead() {
   if (const std::string dead = find_dead(); !dead.empty()) {
-    C10_THROW_ERROR(DistBackendError, dead + " ended before it came");
+    throw_dead(dead);
   }
+}
+
+void StoreAdapter::throw_dead(const std::string& dead) const {
+  throw_failure(occlRemoteError, failure_message(group_, "init", 0, occlRemoteError,
+                                                 dead + " ended before it came"));
 }
 
 }  // namespace torch_openreg

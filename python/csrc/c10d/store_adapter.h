@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "occl/api/occl.h"
+#include "python/csrc/c10d/errors.h"
 #include "python/csrc/c10d/presence.h"
 
 namespace torch_openreg {
@@ -26,12 +27,15 @@ class StoreAdapter {
   // the first's keys.
   StoreAdapter(c10::intrusive_ptr<c10d::Store> store, int rank,
                const char* purpose = "communicators");
-  // Where to look for ranks that die before they come.
-  void watch(std::vector<Announcement> peers) {
+  // Where to look for ranks that die before they come; `group` is for the message.
+  void watch(std::vector<Announcement> peers, GroupIdentity group) {
     presence_ = std::make_unique<Presence>(std::move(peers));
+    group_ = std::move(group);
   }
   // As Presence::find_dead; looks every kPresenceInterval only.
   std::string find_dead();
+  // Says that `dead`, of find_dead, will not come.
+  [[noreturn]] void throw_dead(const std::string& dead) const;
 
   // The number in the prefix: the same on all ranks.
   const std::string& generation() const { return generation_; }
@@ -58,6 +62,8 @@ class StoreAdapter {
   occlStore_t interface_;
   std::exception_ptr error_;
   std::unique_ptr<Presence> presence_;
+  GroupIdentity group_;
+  std::string last_key_;  // of the last read
   std::chrono::steady_clock::time_point next_look_{};
 };
 

@@ -74,7 +74,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::split(
         occlCommSplit(parent->handle(), color, std::max(new_rank, 0), &comm, &config);
     if (result != occlSuccess) {
       throw_failure(result, failure_message(*group, "split", collective_sequence_, result,
-                                            last_error_text(result, parent->handle())));
+                                            last_error_text(result, nullptr)));
     }
   }
   if (!member) {
@@ -123,7 +123,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::shrink(
                      shrink_flags == 1 ? OCCL_SHRINK_ABORT : OCCL_SHRINK_DEFAULT);
   if (result != occlSuccess) {
     throw_failure(result, failure_message(*group, "shrink", collective_sequence_, result,
-                                          last_error_text(result, parent->handle())));
+                                          last_error_text(result, nullptr)));
   }
   const int new_rank =
       static_cast<int>(std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin());
