@@ -1,5 +1,6 @@
 #include "occl/bootstrap/keeper.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@ constexpr int64_t kHelloTimeout_ms = 5000;  // from connect to hello
 constexpr int64_t kSendTimeout_ms = 10'000;
 constexpr int kPoll_ms = 200;
 constexpr size_t kMaxStrangers = 64;
+constexpr useconds_t kShortage_us = 20'000;
 
 struct Stranger {
   UniqueFd socket;
@@ -35,6 +37,7 @@ struct Keeper::Server {
   Secret secret;
   UniqueFd listener;
   UniqueFd segment;
+  UniqueFd spare;          // given up to let a rank in where no descriptor is left
   std::vector<bool> come;  // by rank
   size_t missing;
   std::vector<Stranger> strangers;
@@ -82,7 +85,13 @@ Status Keeper::Server::Check(const RankCard& card) const {
 
 void Keeper::Server::AcceptAll() {
   while (strangers.size() < kMaxStrangers) {
-    UniqueFd socket = AcceptSameUser(listener);
+    Status shortage;
+    UniqueFd socket = AcceptSameUser(listener, &shortage);
+    if (!shortage.ok()) {
+      // The listener stays readable: look away for a moment.
+      if (!spare.valid()) usleep(kShortage_us);
+      spare.Reset();
+    }
     if (!socket.valid()) return;
     strangers.push_back({std::move(socket), Deadline::After(kHelloTimeout_ms)});
   }
@@ -111,20 +120,14 @@ void Keeper::Server::Run() {
       }
     }
     strangers = std::move(remaining);
+    if (!spare.valid()) spare = UniqueFd(fcntl(listener.get(), F_DUPFD_CLOEXEC, 0));
     AcceptAll();
   }
 }
 
 Status Keeper::Start(Meeting* meeting, const RendezvousOptions& options, UniqueFd segment,
                      LeaderInfo* info, std::shared_ptr<Keeper>* keeper) {
-  *info = {};
-  info->magic = kBootstrapMagic;
-  info->version = OCCL_VERSION;
-  info->nranks = options.nranks;
-  info->rank = options.rank;
-  info->pid = getpid();
-  info->host = OwnHostId();
-  info->processors = OwnProcessors();
+  *info = OwnLeaderInfo(options.nranks, options.rank);
   meeting->ChooseAddress(info);
   auto made = std::make_shared<Keeper>();
   auto server = std::make_unique<Server>();

@@ -84,9 +84,15 @@ Status Connect(const std::string& name, UniqueFd* connected) {
   return Status();
 }
 
-UniqueFd AcceptSameUser(const UniqueFd& listener) {
+UniqueFd AcceptSameUser(const UniqueFd& listener, Status* shortage) {
   UniqueFd fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!fd.valid()) return fd;
+  const int error = errno;
+  *shortage = Status();
+  if (!fd.valid()) {
+    const bool short_of = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+    if (short_of) *shortage = SystemError(error, "accepting on a bootstrap socket");
+    return fd;
+  }
   ucred credentials;
   socklen_t size = sizeof(credentials);
   if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0 ||
@@ -156,6 +162,11 @@ Status ReceiveMessage(const UniqueFd& socket, void* data, size_t size, std::vect
         UniqueFd owned(fd);  // closed here unless the caller wants it
         if (fds != nullptr) fds->push_back(std::move(owned));
       }
+    }
+    if ((message.msg_flags & MSG_CTRUNC) != 0 && static_cast<size_t>(got) == size) {
+      return Error(occlSystemError,
+                   "the descriptors that came with a bootstrap message could not be taken: this "
+                   "process has too many open files (ulimit -n)");
     }
     if (static_cast<size_t>(got) != size || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
       return Error(occlInternalError,

@@ -21,8 +21,9 @@ Status Listen(const std::string& name, UniqueFd* listener);
 // occlRemoteError if nobody listens there (yet, or any more).
 Status Connect(const std::string& name, UniqueFd* socket);
 // Accepts one connection that is waiting; an invalid descriptor if there is none or if its owner is
-// another user, who is turned away.
-UniqueFd AcceptSameUser(const UniqueFd& listener);
+// another user, who is turned away. *shortage: not ok where it cannot be taken for want of
+// descriptors or memory; it goes on waiting then.
+UniqueFd AcceptSameUser(const UniqueFd& listener, Status* shortage);
 // False once the other end has gone.
 Status SendMessage(const UniqueFd& socket, const void* data, size_t size,
                    const std::vector<int>& fds, const Deadline& deadline);

@@ -17,14 +17,16 @@ inline constexpr uint64_t kBootstrapMagic = 0x4f43434c424f4f54;  // "OCCLBOOT"
 inline constexpr size_t kHostNameBytes = 64;
 inline constexpr size_t kSocketNameBytes = 48;
 
-// Where a process runs: two processes that differ in any word cannot reach each other's sockets.
+// Where a process runs: two processes that differ in any word that both know cannot reach each
+// other's sockets.
 struct HostId {
-  uint64_t boot_id[2];
+  uint64_t boot_id[2];  // zeros: it could not be read
   uint64_t network_namespace;
   char name[kHostNameBytes];  // for messages
   bool SameAs(const HostId& other) const {
-    return boot_id[0] == other.boot_id[0] && boot_id[1] == other.boot_id[1] &&
-           network_namespace == other.network_namespace;
+    const bool known = boot_id[0] != 0 && other.boot_id[0] != 0;
+    return network_namespace == other.network_namespace &&
+           (!known || (boot_id[0] == other.boot_id[0] && boot_id[1] == other.boot_id[1]));
   }
 };
 HostId OwnHostId();

@@ -88,8 +88,14 @@ Status ReceiveSegment(const UniqueFd& socket, const RendezvousOptions& options,
 
 }  // namespace
 
+Status CannotTakePart(const char* name, int rank, const Status& reason) {
+  return Error(reason.code(), "init of %s: rank %d (pid %d) cannot take part: %s", name, rank,
+               static_cast<int>(getpid()), reason.message().c_str());
+}
+
 Status LeaderGone(const RendezvousOptions& options, const LeaderInfo& info) {
-  return Error(occlRemoteError, "init of %s: rank %d (pid %lld) ended before init was complete",
+  return Error(occlRemoteError,
+               "init of %s: rank %d (pid %lld) ended, or gave up, before init was complete",
                options.name, info.rank, static_cast<long long>(info.pid));
 }
 
@@ -106,6 +112,7 @@ Status ConnectToLeader(Meeting* meeting, const RendezvousOptions& options, Leade
       meeting->ReportFailure(*info, same);
       return same;
     }
+    OCCL_RETURN_IF_ERROR(meeting->CheckFailure(*info));
     if (options.deadline.Passed()) {
       return Error(occlTimeout, "init of %s: rank %d could not reach rank %d (pid %lld) in time",
                    options.name, options.rank, info->rank, static_cast<long long>(info->pid));
@@ -113,6 +120,18 @@ Status ConnectToLeader(Meeting* meeting, const RendezvousOptions& options, Leade
     const timespec pause = {0, kConnectRetry_ns};
     nanosleep(&pause, nullptr);
   }
+}
+
+LeaderInfo OwnLeaderInfo(int nranks, int rank) {
+  LeaderInfo info = {};
+  info.magic = kBootstrapMagic;
+  info.version = OCCL_VERSION;
+  info.nranks = nranks;
+  info.rank = rank;
+  info.pid = getpid();
+  info.host = OwnHostId();
+  info.processors = OwnProcessors();
+  return info;
 }
 
 RankCard OwnCard(const RendezvousOptions& options) {
@@ -139,10 +158,11 @@ Status JoinRendezvous(Meeting* meeting, const RendezvousOptions& options, Gather
   Status sent = SendMessage(socket, &hello, sizeof(hello), {}, options.deadline);
   if (sent.code() == occlRemoteError) return LeaderGone(options, info);
   OCCL_RETURN_IF_ERROR(sent);
-  OCCL_RETURN_IF_ERROR(ReceiveSegment(socket, options, info, gathering));
   bool direct = true;
-  const Status prepared = options.prepare(*gathering, &direct);
-  Notice mapped = MakeNotice(prepared);
+  Status prepared = ReceiveSegment(socket, options, info, gathering);
+  if (prepared.ok()) prepared = options.prepare(*gathering, &direct);
+  Notice mapped =
+      MakeNotice(prepared.ok() ? prepared : CannotTakePart(options.name, options.rank, prepared));
   mapped.direct = direct;
   sent = SendMessage(socket, &mapped, sizeof(mapped), {}, options.deadline);
   OCCL_RETURN_IF_ERROR(prepared);

@@ -55,10 +55,14 @@ Status Rendezvous(Meeting* meeting, const RendezvousOptions& options, Gathering*
 
 // Shared by both sides.
 RankCard OwnCard(const RendezvousOptions& options);
+// All but the address.
+LeaderInfo OwnLeaderInfo(int nranks, int rank);
 // Connects to the rank that brings the others together. A refused connection says that what was
 // found is left from an earlier communicator, or that this rank runs elsewhere.
 Status ConnectToLeader(Meeting* meeting, const RendezvousOptions& options, LeaderInfo* info,
                        UniqueFd* socket);
+// What the other ranks are told of `reason`, for which this rank does not come.
+Status CannotTakePart(const char* name, int rank, const Status& reason);
 Status LeaderGone(const RendezvousOptions& options, const LeaderInfo& info);
 Status LeadRendezvous(Meeting* meeting, const RendezvousOptions& options, Gathering* gathering);
 Status JoinRendezvous(Meeting* meeting, const RendezvousOptions& options, Gathering* gathering);

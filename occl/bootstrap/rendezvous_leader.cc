@@ -64,13 +64,7 @@ class Leader {
 };
 
 Status Leader::LeadUntilGo(Gathering* gathering) {
-  info_.magic = kBootstrapMagic;
-  info_.version = OCCL_VERSION;
-  info_.nranks = options_.nranks;
-  info_.rank = options_.rank;
-  info_.pid = getpid();
-  info_.host = OwnHostId();
-  info_.processors = OwnProcessors();
+  info_ = OwnLeaderInfo(options_.nranks, options_.rank);
   meeting_->ChooseAddress(&info_);
   OCCL_RETURN_IF_ERROR(
       Listen(PrintableText(info_.socket_name, sizeof(info_.socket_name)), &listener_));
@@ -135,7 +129,9 @@ Status Leader::AcceptAll() {
     }
     strangers_ = std::move(remaining);
     while (strangers_.size() < kMaxStrangers) {
-      UniqueFd socket = AcceptSameUser(listener_);
+      Status shortage;
+      UniqueFd socket = AcceptSameUser(listener_, &shortage);
+      OCCL_RETURN_IF_ERROR(shortage);
       if (!socket.valid()) break;
       strangers_.push_back({std::move(socket), Deadline::After(kHelloTimeout_ms)});
     }

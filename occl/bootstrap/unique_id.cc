@@ -1,6 +1,7 @@
 #include "occl/bootstrap/unique_id.h"
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -11,47 +12,22 @@
 #include <vector>
 
 #include "occl/bootstrap/local_socket.h"
-#include "occl/bootstrap/messages.h"
+#include "occl/bootstrap/unique_id_messages.h"
 
 namespace occl {
 namespace {
 
-constexpr uint64_t kIdMagic = 0x4f43434c49443031;  // "OCCLID01"
-constexpr size_t kMaxKeyBytes = 128;
-constexpr size_t kMaxValueBytes = 1536;
 constexpr size_t kMaxClients = 4 * kMaxRanks;
 constexpr int64_t kTryOnly_ms = 5;  // a get with no more time than this does not wait
 constexpr int64_t kAnswerTimeout_ms = 10'000;
-
-struct IdContent {
-  uint64_t magic;
-  char socket_name[kSocketNameBytes];
-  Secret secret;
-};
-static_assert(sizeof(IdContent) <= OCCL_UNIQUE_ID_BYTES);
-
-enum class Verb : uint32_t { kSet = 1, kGet = 2, kTryGet = 3, kGoodbye = 4 };
-
-struct Request {
-  uint64_t magic;
-  Secret secret;
-  Verb verb;
-  int32_t nranks;
-  uint32_t size;
-  char key[kMaxKeyBytes];
-  unsigned char value[kMaxValueBytes];
-};
-
-struct Answer {
-  uint64_t magic;
-  int32_t code;
-  uint32_t size;
-  unsigned char value[kMaxValueBytes];
-};
+constexpr useconds_t kShortage_us = 20'000;
+constexpr int64_t kOrphaned_ms = 2000;
 
 struct Client {
   UniqueFd socket;
   std::string awaited;  // key of a get that has not been answered
+  bool known = false;   // has shown the secret
+  bool left = false;    // has said goodbye
 };
 
 class Server {
@@ -59,25 +35,44 @@ class Server {
   Server(UniqueFd listener, const Secret& secret)
       : listener_(std::move(listener)), secret_(secret) {}
 
+  // Ends when all ranks have said goodbye, or when those who came have gone without the rest.
   void Serve() {
     std::vector<pollfd> polls;
-    while (goodbyes_ < expected_goodbyes_) {
+    while (goodbyes_ < expected_goodbyes_ && !(clients_.empty() && orphaned_.Passed())) {
       polls.assign(1, {listener_.get(), POLLIN, 0});
       for (const Client& client : clients_) polls.push_back({client.socket.get(), POLLIN, 0});
       if (poll(polls.data(), polls.size(), 1000) <= 0) continue;
       for (size_t i = 0; i < clients_.size(); ++i) {
-        if (polls[1 + i].revents != 0 && !Handle(&clients_[i])) clients_[i].socket.Reset();
+        if (polls[1 + i].revents != 0 && !Handle(&clients_[i])) Remove(&clients_[i]);
       }
       std::erase_if(clients_, [](const Client& client) { return !client.socket.valid(); });
       while (clients_.size() < kMaxClients) {
-        UniqueFd socket = AcceptSameUser(listener_);
+        Status shortage;
+        UniqueFd socket = AcceptSameUser(listener_, &shortage);
+        if (!shortage.ok()) usleep(kShortage_us);  // the listener stays readable
         if (!socket.valid()) break;
-        clients_.push_back({std::move(socket), ""});
+        clients_.emplace_back();
+        clients_.back().socket = std::move(socket);
       }
     }
   }
 
  private:
+  // A rank that goes without a goodbye has died. Init needs every rank, so it fails for all.
+  void Remove(Client* client) {
+    client->socket.Reset();
+    if (!client->known) return;
+    orphaned_ = Deadline::After(kOrphaned_ms);
+    if (client->left) return;
+    someone_died_ = true;
+    for (Client& other : clients_) {
+      if (other.socket.valid() && !other.awaited.empty()) {
+        other.awaited.clear();
+        static_cast<void>(Reply(other, occlRemoteError, {}));
+      }
+    }
+  }
+
   // False: this client is to go.
   bool Handle(Client* client) {
     Request request;
@@ -87,6 +82,7 @@ class Server {
         request.size > kMaxValueBytes) {
       return false;
     }
+    client->known = true;
     if (request.nranks > 0 && request.nranks <= kMaxRanks) expected_goodbyes_ = request.nranks;
     const std::string key(request.key, strnlen(request.key, sizeof(request.key)));
     switch (request.verb) {
@@ -103,12 +99,14 @@ class Server {
       case Verb::kTryGet: {
         const auto found = values_.find(key);
         if (found != values_.end()) return Reply(*client, occlSuccess, found->second);
+        if (someone_died_) return Reply(*client, occlRemoteError, {});
         if (request.verb == Verb::kTryGet) return Reply(*client, occlTimeout, {});
         client->awaited = key;
         return true;
       }
       case Verb::kGoodbye:
         ++goodbyes_;
+        client->left = true;
         return false;
     }
     return false;
@@ -128,6 +126,8 @@ class Server {
   const Secret secret_;
   std::vector<Client> clients_;
   std::map<std::string, std::vector<unsigned char>> values_;
+  bool someone_died_ = false;
+  Deadline orphaned_;  // never, until somebody who was known goes
   int goodbyes_ = 0;
   int expected_goodbyes_ = 1;
 };

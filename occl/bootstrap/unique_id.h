@@ -9,7 +9,8 @@
 
 namespace occl {
 
-// Starts a thread that serves the id's keys until nranks ranks have said goodbye.
+// Starts a thread that serves the id's keys until nranks ranks have said goodbye, or those who came
+// have gone.
 Status CreateUniqueId(occlUniqueId* id);
 
 // The keys behind an id, as a store. The goodbye is said when it goes.

@@ -191,5 +191,44 @@ TEST(Early, RefusesASecondProcessOfARank) {
   EXPECT_EQ(occlCommInitRankStore(&comm, 3, 2, &without, &config), occlInvalidArgument);
 }
 
+TEST(Early, TellsTheOthersWhyARankCannotTakePart) {
+  MemoryStore memory;
+  Joined zero(&memory, 3, 0);
+  const occlStore_t store = memory.AsStore();
+  occlConfig_t config = OCCL_CONFIG_INITIALIZER;
+  config.name = "test";
+  config.early = 1;
+  occlComm_t comm = nullptr;
+  EXPECT_EQ(occlCommInitRankStore(&comm, 4, 2, &store, &config), occlMismatch);
+  EXPECT_EQ(occlCommAwaitRanks(zero.rank().comm, &store, 30'000), occlMismatch);
+  const std::string told = occlGetLastError(nullptr);
+  EXPECT_NE(told.find("rank 2 (pid "), std::string::npos) << told;
+  EXPECT_NE(told.find("cannot take part"), std::string::npos) << told;
+}
+
+TEST(Early, AShrinkLeavesOutARankThatNeverCame) {
+  MemoryStore memory;
+  Joined zero(&memory, 3, 0);
+  Joined one(&memory, 3, 1);
+  const auto go_on = [](const Rank& rank) {
+    const int never_came = 2;
+    occlComm_t smaller = nullptr;
+    ASSERT_EQ(occlCommShrink(rank.comm, &never_came, 1, &smaller, nullptr, OCCL_SHRINK_ABORT),
+              occlSuccess)
+        << occlGetLastError(nullptr);
+    DeviceBuffer data(4);
+    data.as<int32_t>()[0] = 5 + rank.rank;
+    EXPECT_EQ(occlAllReduce(data.device(), data.device(), 1, occlInt32, occlSum, smaller,
+                            rank.stream, nullptr),
+              occlSuccess);
+    EXPECT_EQ(orStreamSynchronizeTimeout(rank.stream, 20'000), orSuccess);
+    EXPECT_EQ(data.as<int32_t>()[0], 11);
+    EXPECT_EQ(occlCommDestroy(smaller), occlSuccess);
+  };
+  std::thread other([&] { go_on(one.rank()); });
+  go_on(zero.rank());
+  other.join();
+}
+
 }  // namespace
 }  // namespace occl_conformance

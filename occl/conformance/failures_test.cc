@@ -31,8 +31,38 @@ Outcome Finish(occlRequest_t request) {
   return outcome;
 }
 
-// Every operation on 64 floats (or `count`), by number, for mutual mismatches.
+// Every operation on 64 floats (or `count`), by number, for mutual mismatches. The last are the
+// forms with a count for each rank.
 constexpr int kOperations = 9;
+constexpr int kForms = 14;
+occlResult_t CallUneven(int operation, const Rank& rank, void* send, void* recv, size_t block,
+                        const occlCallOptions_t* options) {
+  std::vector<size_t> counts(rank.nranks, block);
+  std::vector<const void*> sends;
+  std::vector<void*> recvs;
+  for (int r = 0; r < rank.nranks; ++r) {
+    sends.push_back(static_cast<char*>(send) + r * block * 4);
+    recvs.push_back(static_cast<char*>(recv) + r * block * 4);
+  }
+  switch (operation) {
+    case 9:
+      return occlAllGatherv(send, recvs.data(), counts.data(), occlFloat32, rank.comm, rank.stream,
+                            options);
+    case 10:
+      return occlReduceScatterv(sends.data(), recv, counts.data(), occlFloat32, occlSum, rank.comm,
+                                rank.stream, options);
+    case 11:
+      return occlGatherv(send, block, recvs.data(), counts.data(), occlFloat32, 0, rank.comm,
+                         rank.stream, options);
+    case 12:
+      return occlScatterv(sends.data(), counts.data(), recv, block, occlFloat32, 0, rank.comm,
+                          rank.stream, options);
+    default:
+      return occlAllToAllv(sends.data(), counts.data(), recvs.data(), counts.data(), occlFloat32,
+                           rank.comm, rank.stream, options);
+  }
+}
+
 occlResult_t Call(int operation, const Rank& rank, void* send, void* recv, size_t count,
                   const occlCallOptions_t* options) {
   const size_t block = count / rank.nranks;
@@ -56,8 +86,10 @@ occlResult_t Call(int operation, const Rank& rank, void* send, void* recv, size_
       return occlScatter(send, recv, block, occlFloat32, 0, rank.comm, rank.stream, options);
     case 7:
       return occlAllToAll(send, recv, block, occlFloat32, rank.comm, rank.stream, options);
-    default:
+    case 8:
       return occlBarrier(rank.comm, rank.stream, options);
+    default:
+      return CallUneven(operation, rank, send, recv, block, options);
   }
 }
 
@@ -72,11 +104,16 @@ Outcome CallAndFinish(int operation, const Rank& rank, void* send, void* recv, s
 
 TEST(Mismatch, EveryPairOfOperationsIsAnErrorOnBothRanks) {
   for (size_t count : {8, 40'000}) {
-    for (int a = 0; a < kOperations; ++a) {
-      for (int b = 0; b < kOperations; ++b) {
+    for (int a = 0; a < kForms; ++a) {
+      for (int b = 0; b < kForms; ++b) {
         if (a == b) continue;
         RunThreads(2, [&](const Rank& rank) {
           DeviceBuffer send(count * 4), recv(count * 4);
+          // Leaves tables of parts behind, which nobody may take for an operation's own.
+          for (int i = 0; i < 4; ++i) {
+            EXPECT_EQ(CallAndFinish(13, rank, send.device(), recv.device(), count).result,
+                      occlSuccess);
+          }
           const Outcome outcome =
               CallAndFinish(rank.rank == 0 ? a : b, rank, send.device(), recv.device(), count);
           EXPECT_EQ(outcome.result, occlMismatch) << a << " and " << b << ": " << outcome.message;
@@ -132,6 +169,48 @@ TEST(Mismatch, NamesTheField) {
       return occlAllToAllv(from.data(), own_sends.data(), to.data(), own_recvs.data(), occlInt32,
                            r.comm, r.stream, o);
     });
+  }
+}
+
+// A program may legally mix messages and collectives, so only the deadline can tell; then both
+// sides are named.
+TEST(Mismatch, AMessageThatMeetsACollectiveEndsAtTheDeadlineWithBothNamed) {
+  static constexpr const char* kNames[kOperations] = {"all_reduce", "broadcast",      "reduce",
+                                                      "all_gather", "reduce_scatter", "gather",
+                                                      "scatter",    "all_to_all",     "barrier"};
+  RankOptions rank_options;
+  rank_options.timeout_ms = 150;
+  for (bool sends : {true, false}) {
+    for (int operation = 0; operation < kOperations; ++operation) {
+      RunThreads(
+          2,
+          [&](const Rank& rank) {
+            // Rank 0 is the root: it must need rank 1, or it would be done without it.
+            const bool root_gives = operation == 1 || operation == 6;
+            const bool collective = rank.rank == (root_gives ? 1 : 0);
+            DeviceBuffer send(4000), recv(4000);
+            Outcome outcome;
+            if (collective) {
+              outcome = CallAndFinish(operation, rank, send.device(), recv.device(), 1000);
+            } else {
+              occlRequest_t request = nullptr;
+              occlCallOptions_t options = OCCL_CALL_OPTIONS_INITIALIZER;
+              options.request = &request;
+              const int peer = 1 - rank.rank;
+              ASSERT_EQ(sends ? occlSend(send.device(), 500, occlFloat32, peer, 0, rank.comm,
+                                         rank.stream, &options)
+                              : occlRecv(recv.device(), 500, occlFloat32, peer, 0, rank.comm,
+                                         rank.stream, &options),
+                        occlSuccess);
+              outcome = Finish(request);
+            }
+            EXPECT_EQ(outcome.result, occlTimeout) << outcome.message;
+            for (const char* name : {kNames[operation], sends ? "send" : "recv"}) {
+              EXPECT_NE(outcome.message.find(name), std::string::npos) << outcome.message;
+            }
+          },
+          rank_options);
+    }
   }
 }
 

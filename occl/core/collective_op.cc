@@ -310,4 +310,11 @@ bool CollectiveOp::WaitsFor(int rank) const {
   return false;
 }
 
+// The collective whose turn it is has the round after the last one that this rank has done.
+bool CollectiveOp::HoldsUp(int rank) const {
+  const uint64_t round = comm().block(comm().rank()).done.load(std::memory_order_acquire) + 1;
+  return phase_ == Phase::kTurn &&
+         comm().segment().round(rank, round).round.load(std::memory_order_acquire) != round;
+}
+
 }  // namespace occl

@@ -39,6 +39,7 @@ class CollectiveOp final : public CommOp {
   void DoFinish(bool success) override;
   void Describe(occlOpRecord_t* record) const override;
   bool WaitsFor(int rank) const override;
+  bool HoldsUp(int rank) const override;
   bool PeersAtWork() const override { return phase_ == Phase::kReaders || window_start_ > 0; }
 
   // Phases; each returns kMoved to go on, kWaiting, or kDone.

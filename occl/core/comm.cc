@@ -8,6 +8,9 @@
 namespace occl {
 namespace {
 
+// A peer's runtime answers at once, or is not going to.
+constexpr int64_t kOpenTimeout_ms = 10'000;
+
 // The processors that any of the ranks may use: the same answer on every rank, also where each is
 // bound to a processor of its own.
 int CountProcessors(const Gathering& gathering) {
@@ -33,7 +36,7 @@ bool OpenArenas(const CommSettings& settings, const Gathering& gathering, const 
   arenas->resize(settings.nranks);
   for (int r = 0; r < settings.nranks; ++r) {
     const int64_t remaining_ns = deadline.RemainingNs();
-    const int64_t timeout_ms = remaining_ns == INT64_MAX ? -1 : remaining_ns / 1'000'000 + 1;
+    const int64_t timeout_ms = std::min(remaining_ns / 1'000'000 + 1, kOpenTimeout_ms);
     Status opened = PeerArena::Open(gathering.cards[r].device, timeout_ms, &(*arenas)[r]);
     if (!opened.ok()) {
       OCCL_LOG(kInfo, kLogInit | kLogShm, "%s: rank %d cannot map the device of rank %d: %s",
@@ -69,29 +72,46 @@ Status Comm::Create(const CommSettings& settings, Meeting* meeting, Ref<Comm>* c
 }
 
 Status Comm::Join(const CommSettings& settings, Meeting* meeting, Ref<Comm>* comm) {
-  RendezvousOptions options;
-  OCCL_RETURN_IF_ERROR(Introduce(settings, &options));
   bool first = false;
   OCCL_RETURN_IF_ERROR(meeting->ComesFirst(&first));
+  LeaderInfo leader = {};
+  const Status joined = TryJoin(settings, meeting, first, &leader, comm);
+  if (joined.ok()) return joined;
+  const bool met = leader.magic == kBootstrapMagic;
+  if (first && !met) {
+    leader = OwnLeaderInfo(settings.nranks, settings.rank);
+    meeting->ChooseAddress(&leader);
+  }
+  if (first || met) {
+    meeting->ReportFailure(leader, CannotTakePart(settings.name.c_str(), settings.rank, joined));
+  }
+  // Nobody listens there: the others look why.
+  if (first) static_cast<void>(meeting->Publish(leader));
+  return joined;
+}
+
+Status Comm::TryJoin(const CommSettings& settings, Meeting* meeting, bool first, LeaderInfo* leader,
+                     Ref<Comm>* comm) {
+  RendezvousOptions options;
+  OCCL_RETURN_IF_ERROR(Introduce(settings, &options));
   UniqueFd file;
   Gathering gathering;
-  LeaderInfo leader;
   std::shared_ptr<Keeper> keeper;
   if (first) {
     OCCL_RETURN_IF_ERROR(ControlSegment::Create(settings.nranks, &file));
     OCCL_RETURN_IF_ERROR(ControlSegment::Map(file, settings.nranks, &gathering.segment));
-    OCCL_RETURN_IF_ERROR(Keeper::Start(meeting, options, std::move(file), &leader, &keeper));
+    OCCL_RETURN_IF_ERROR(Keeper::Start(meeting, options, std::move(file), leader, &keeper));
   } else {
-    OCCL_RETURN_IF_ERROR(FetchSegment(meeting, options, &leader, &file));
+    OCCL_RETURN_IF_ERROR(FetchSegment(meeting, options, leader, &file));
     OCCL_RETURN_IF_ERROR(ControlSegment::Map(file, settings.nranks, &gathering.segment));
   }
   gathering.cards.resize(settings.nranks);
   gathering.pidfds.resize(settings.nranks);
   // The others have not come yet: what the first rank may use counts.
   Ref<Comm> created =
-      Ref<Comm>::Adopt(new Comm(settings, &gathering, {}, leader.processors.Count()));
+      Ref<Comm>::Adopt(new Comm(settings, &gathering, {}, leader->processors.Count()));
   OCCL_RETURN_IF_ERROR(created->FindDevice());
-  OCCL_RETURN_IF_ERROR(created->presence.Join(OwnCard(options), leader, std::move(keeper),
+  OCCL_RETURN_IF_ERROR(created->presence.Join(OwnCard(options), *leader, std::move(keeper),
                                               &created->bells, &created->peers));
   OCCL_LOG(kInfo, kLogInit, "%s: rank %d of %d on device %d has joined%s", created->name(),
            created->rank(), created->nranks(), created->device(), first ? ", the first" : "");

@@ -139,6 +139,8 @@ class Comm final : public RefCounted {
   // No arenas: none of the ranks has joined yet.
   Comm(const CommSettings& settings, Gathering* gathering,
        std::vector<std::shared_ptr<PeerArena>> arenas, int processors);
+  static Status TryJoin(const CommSettings& settings, Meeting* meeting, bool first,
+                        LeaderInfo* leader, Ref<Comm>* comm);
   Status FindDevice();
   Status ReadPeersError(uint32_t word);
 

@@ -184,8 +184,16 @@ void CommOp::CheckWait() {
   if (!ended.ok()) {
     static_cast<void>(FailComm(ended));
   } else if (complete_.load(std::memory_order_relaxed) == 0 && deadline_.Passed()) {
-    static_cast<void>(FailComm(Timeout()));
+    // This thread may have been kept from running while the peers came: it is not they who are
+    // late.
+    if (AdvanceAll() == StepResult::kWaiting) static_cast<void>(FailComm(Timeout()));
   }
+}
+
+StepResult CommOp::AdvanceAll() {
+  StepResult result = StepResult::kMoved;
+  while (result == StepResult::kMoved) result = Advance();
+  return result;
 }
 
 // A rank that has ended may have done its part before: look once more after having seen its end.
@@ -197,9 +205,7 @@ Status CommOp::EndedPeer() {
     const bool destroyed = comm_->block(r).state.load(std::memory_order_acquire) ==
                            static_cast<uint32_t>(RankState::kDestroyed);
     if (!ended && !destroyed) continue;
-    StepResult again = StepResult::kMoved;
-    while (again == StepResult::kMoved) again = Advance();
-    if (again == StepResult::kDone) return Status();
+    if (AdvanceAll() == StepResult::kDone) return Status();
     if (!WaitsFor(r)) continue;
     return Error(occlRemoteError, "%s: rank %s %s", Title().c_str(), comm_->peers.Name(r).c_str(),
                  ended ? "has died" : "has destroyed the communicator");
@@ -214,31 +220,36 @@ std::string CommOp::Title() const {
          std::to_string(comm_->rank()) + " of communicator " + comm_->name();
 }
 
-Status CommOp::Timeout() const {
-  std::string missing;
-  for (int r = 0; r < comm_->nranks(); ++r) {
-    if (r == comm_->rank() || !WaitsFor(r)) continue;
-    if (missing.size() > 500) {
-      missing += ", ...";
-      break;
-    }
-    missing += (missing.empty() ? "" : ", ") + comm_->peers.Name(r);
+std::string CommOp::TellOf(const std::vector<int>& ranks) const {
+  std::string text;
+  for (int r : ranks) {
+    if (text.size() > 500) return text + ", ...";
+    text += (text.empty() ? "" : ", ") + comm_->peers.Name(r);
     const auto last = History::Read(&comm_->segment(), r, 1);
     if (last.empty()) {
-      missing += " which has begun nothing";
+      text += " which has begun nothing";
     } else {
       static constexpr const char* kStates[] = {"queued", "started", "complete", "failed"};
-      missing += std::string(" whose last operation is ") + last[0].operation + " #" +
-                 std::to_string(last[0].sequence) + " (" + kStates[last[0].state] + ")";
+      text += std::string(" whose last operation is ") + last[0].operation + " #" +
+              std::to_string(last[0].sequence) + " (" + kStates[last[0].state] + ")";
     }
   }
-  const long long waited_ms = (NowNs() - start_ns_) / 1'000'000;
-  if (missing.empty()) {
-    return Error(occlTimeout, "%s timed out after %lld ms behind an earlier operation",
-                 Title().c_str(), waited_ms);
+  return text;
+}
+
+Status CommOp::Timeout() const {
+  std::vector<int> missing, slow;
+  for (int r = 0; r < comm_->nranks(); ++r) {
+    if (r == comm_->rank()) continue;
+    if (WaitsFor(r)) missing.push_back(r);
+    if (HoldsUp(r)) slow.push_back(r);
   }
-  return Error(occlTimeout, "%s timed out after %lld ms waiting for rank(s) %s", Title().c_str(),
-               waited_ms, missing.c_str());
+  const bool behind = missing.empty();
+  if (behind) missing = slow;
+  const long long waited_ms = (NowNs() - start_ns_) / 1'000'000;
+  return Error(occlTimeout, "%s timed out after %lld ms%s%s%s", Title().c_str(), waited_ms,
+               behind ? " behind an earlier operation" : "",
+               missing.empty() ? "" : " waiting for rank(s) ", TellOf(missing).c_str());
 }
 
 }  // namespace occl

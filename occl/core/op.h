@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "occl/base/clock.h"
 #include "occl/base/ref.h"
@@ -103,6 +104,9 @@ class CommOp : public Op {
   virtual void Describe(occlOpRecord_t* record) const = 0;
   // The ranks this operation waits for now (none: an earlier operation of this rank).
   virtual bool WaitsFor(int rank) const = 0;
+  // For messages, where it waits for no rank itself: whom the earlier operation waits for, as far
+  // as can be seen.
+  virtual bool HoldsUp(int) const { return false; }
 
   Comm& comm() const { return *comm_; }
   // "all_reduce #12 of communicator world"
@@ -123,7 +127,11 @@ class CommOp : public Op {
   void Publish(const Status& status);
   void Start(int64_t now_ns);
   Status Timeout() const;
+  // "1 (pid 7) whose last operation is ..., 2 ..."
+  std::string TellOf(const std::vector<int>& ranks) const;
   Status EndedPeer();
+  // Until it waits or is done.
+  StepResult AdvanceAll();
 
   Ref<Comm> comm_;  // released at the end, so that a request does not keep the communicator alive
   const OpKind kind_;

@@ -128,7 +128,7 @@ std::string Presence::Missing() const {
 Status AwaitRanks(Comm& comm, Meeting* meeting, const Deadline& deadline) {
   constexpr int64_t kSlice_ns = 50'000'000;
   constexpr int64_t kMeetingInterval_ms = 1000;
-  Deadline next_question = Deadline::After(kMeetingInterval_ms);
+  Deadline next_question = Deadline::After(0);  // the caller may have little time, and come again
   while (!comm.presence.AllReached()) {
     const uint32_t announced = comm.bells.Announce();
     if (!comm.presence.AllReached()) {
@@ -155,6 +155,21 @@ Status AwaitRanks(Comm& comm, Meeting* meeting, const Deadline& deadline) {
       return Error(occlTimeout, "init of %s with %d ranks: rank(s) %s did not come in time",
                    comm.name(), comm.nranks(),
                    missing.empty() ? "that have joined" : missing.c_str());
+    }
+  }
+  return Status();
+}
+
+Status AwaitOthers(Comm& comm, const std::vector<bool>& excluded, const Deadline& deadline) {
+  constexpr int64_t kSlice_ns = 50'000'000;
+  for (int r = 0; r < comm.nranks(); ++r) {
+    while (!excluded[r] && !comm.presence.Reach(r)) {
+      if (deadline.Passed()) {
+        return Error(occlTimeout, "rank %d of %s did not join in time", r, comm.name());
+      }
+      const uint32_t announced = comm.bells.Announce();
+      if (!comm.presence.Reach(r)) comm.bells.Sleep(announced, kSlice_ns);
+      comm.bells.Leave();
     }
   }
   return Status();

@@ -77,6 +77,8 @@ class Comm;
 Status AwaitRanks(Comm& comm, Meeting* meeting, const Deadline& deadline);
 // The same with the communicator's own deadline for init. Two loads once they have joined.
 Status AwaitAllRanks(Comm& comm);
+// Blocks until all ranks but those of `excluded` have joined; the communicator may have failed.
+Status AwaitOthers(Comm& comm, const std::vector<bool>& excluded, const Deadline& deadline);
 
 }  // namespace occl
 
