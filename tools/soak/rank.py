@@ -88,9 +88,12 @@ class Rank:
         """What comes after the steps: perhaps a smaller group, then the end."""
         plan = self.plan
         self.faults.close()
-        if plan.shrinks and 0 in self.failed:
+        if plan.shrinks:
+            if self.rank == plan.misfortune.victim:
+                self._die()  # nothing has become of its misfortune
             self.go_on_without(plan.misfortune.victim)
         begin = time.monotonic()
+        self.say("leaves")
         dist.destroy_process_group()
         self.say("end", destroy_s=time.monotonic() - begin)
 
@@ -105,8 +108,16 @@ class Rank:
                 return
 
     def go_on_without(self, victim: int) -> None:
-        """Shrinks the world and goes on in what is left."""
+        """Shrinks the world and goes on in what is left.
+
+        All survivors do, also one that was through with its steps before: a message between others
+        is nothing to it.
+        """
         self.drain()
+        store = dist.group.WORLD.get_group_store()
+        store.set(f"through/{self.rank}", "1")
+        others = [f"through/{rank}" for rank in range(self.plan.world) if rank != victim]
+        store.wait(others, datetime.timedelta(seconds=60))
         group = dist.shrink_group([victim], shrink_flags=dist.distributed_c10d.SHRINK_ABORT)
         members = tuple(r for r in range(self.plan.world) if r != victim)
         place = Place(group, tuple(range(len(members))), members.index(self.rank), self.device)

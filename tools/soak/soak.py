@@ -87,9 +87,10 @@ class Tally:
             if times:
                 times.sort()
                 middle, most = times[len(times) // 2], times[-1]
+                late = sum(time > 1.0 for time in times)
                 print(
                     f"  {kind}: {len(times)} errors, after {1e3 * middle:.0f} ms (median), "
-                    f"{1e3 * most:.0f} ms (largest)"
+                    f"{1e3 * most:.0f} ms (largest), {late} after more than 1 s"
                 )
         if self.lateness:
             least, most = 1e3 * min(self.lateness), 1e3 * max(self.lateness)

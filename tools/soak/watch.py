@@ -227,12 +227,18 @@ class Judge:
         self._timing(where, rank, event)
 
     def _names_who_left(self, event: dict[str, Any]) -> bool:
-        """Says whether the message names a rank that had left the group after its own failure."""
+        """Says whether the message names a rank that had left the group.
+
+        After a failure of its own, or because it was through: what a rank told its peers last may
+        have been dropped.
+        """
         named = {int(pid) for pid in re.findall(r"\(pid (\d+)\)", event["message"])}
-        return self.plan.misfortune.kind in DEADLY and any(
-            other["event"] == "failure"
-            and other["group"] == event["group"]
-            and other["time"] <= event["time"]
+        return any(
+            other["time"] <= event["time"]
+            and (
+                other["event"] == "leaves"
+                or (other["event"] == "failure" and other["group"] == event["group"])
+            )
             for process in self.processes
             if process.pid in named
             for other in process.events
@@ -257,16 +263,26 @@ class Judge:
             "reset": "was reset",
         }[misfortune.kind]
 
+    def _when(self, victim: Process, group: int) -> float:
+        """When a victim that lives on brought its misfortune about.
+
+        It has announced it before it settled what it had in flight, and faults on request wait for
+        an operation: where its own failure shows the moment, that counts.
+        """
+        for event in victim.events:
+            if event["event"] == "failure" and event["group"] == group:
+                return event["begin"] if self.plan.misfortune.kind == "mismatch" else event["time"]
+        return min((e["time"] for e in victim.events if e["event"] == "misfortune"), default=0.0)
+
     def _timing(self, where: str, rank: int, event: dict[str, Any]) -> None:
         misfortune = self.plan.misfortune
         victim = self.processes[misfortune.victim]
         if misfortune.kind in LATE:
-            if "timed out after" in event["message"] and rank != misfortune.victim:
-                late = event["time"] - event["begin"] - self.plan.timeout_s
-                self.lateness_s.append(late)
+            waited = re.search(r"on rank (\d+) of .* timed out after (\d+) ms", event["message"])
+            if waited and int(waited[1]) == rank and rank != misfortune.victim:
+                self.lateness_s.append(int(waited[2]) / 1e3 - self.plan.timeout_s)
             return
-        said = [e["time"] for e in victim.events if e["event"] == "misfortune"]
-        happened = victim.ended if misfortune.kind in DEADLY else min(said, default=0.0)
+        happened = victim.ended if misfortune.kind in DEADLY else self._when(victim, event["group"])
         reaction = event["time"] - max(happened, event["begin"])
         self.reactions_s.append(max(reaction, 0.0))
         if reaction > _NOTICED_S:

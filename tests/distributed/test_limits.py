@@ -1,0 +1,240 @@
+"""A process without descriptors, addresses or memory gets errors that say so, and lives on."""
+
+import contextlib
+import datetime
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+from harness import OPERATION_TIMEOUT, RankTestCase, values
+
+DEADLINE_S = 120
+
+
+@contextlib.contextmanager
+def limited(kind, soft):
+    """With a soft limit; it can be taken back because the hard one stays."""
+    before = resource.getrlimit(kind)
+    resource.setrlimit(kind, (soft, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(kind, before)
+
+
+def address_space():
+    """Bytes of addresses that this process uses."""
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[0]) * resource.getpagesize()
+
+
+class LimitsTest(RankTestCase):
+    def check(self, group=None):
+        for count in (5, 70_000):
+            tensor = values(self.rank, count).to(self.device)
+            dist.all_reduce(tensor, group=group)
+            self.assertEqual(tensor.cpu(), values(0, count) + values(1, count))
+
+    def meet(self, where):
+        store = dist.group.WORLD.get_group_store()
+        store.set(f"{where}/{self.rank}", "1")
+        store.wait([f"{where}/0", f"{where}/1"], OPERATION_TIMEOUT)
+
+    def test_no_descriptors(self):
+        # Rank 1 is short of them when a group is made: it is told, and rank 0 as well, but for what
+        # befalls torch's store, which is told at the deadline.
+        self.init()
+        self.check()
+        highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+        for left in range(1, 5):
+            group = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=3))
+            self.meet(f"made {left}")
+            with contextlib.ExitStack() as stack:
+                if self.rank == 1:
+                    stack.enter_context(limited(resource.RLIMIT_NOFILE, highest + left))
+                try:
+                    self.check(group)
+                except dist.DistError as error:
+                    print(f"{left} left, rank {self.rank}: {error}")
+                    if isinstance(error, dist.DistBackendError):
+                        self.assertIn(f"rank {self.rank} of 2", str(error))
+            self.meet(f"tried {left}")
+        self.check()
+        self.check(dist.new_group([0, 1]))
+
+    def test_no_addresses(self):
+        self.init()
+        self.check()
+        group = dist.new_group([0, 1])
+        self.meet("made")
+        with contextlib.ExitStack() as stack:
+            if self.rank == 1:
+                stack.enter_context(limited(resource.RLIMIT_AS, address_space() + 400_000))
+            with self.raises(dist.DistBackendError, "Cannot allocate memory"):
+                dist.barrier(group)
+        self.meet("tried")
+        self.check()
+        self.check(dist.new_group([0, 1]))
+
+    def test_no_device_memory(self):
+        # The errors of the device are torch's; the group is as good as before.
+        self.init()
+        self.check()
+        with self.assertRaises(torch.OutOfMemoryError):
+            torch.empty(1 << 50, dtype=torch.uint8, device=self.device)
+        self.check()
+
+
+def own_cgroup(limit_bytes):
+    """A folder of a memory cgroup with this limit; needs the right to make one."""
+    with open("/proc/self/cgroup") as file:
+        lines = [line.rstrip("\n").split(":", 2) for line in file]
+    for _, controllers, path in lines:
+        v2 = controllers == ""
+        if not v2 and "memory" not in controllers.split(","):
+            continue
+        root = "/sys/fs/cgroup" + ("" if v2 else "/memory")
+        folder = os.path.join(root + path, f"torch-openreg-test-{os.getpid()}")
+        name = "memory.max" if v2 else "memory.limit_in_bytes"
+        try:
+            os.mkdir(folder)
+            with open(os.path.join(folder, name), "w") as file:
+                file.write(str(limit_bytes))
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+            continue
+        return folder
+    return None
+
+
+_FILL = """
+    import os, sys, torch, torch_openreg
+    touches = sys.argv[1] == "touches"
+    print("begun", flush=True)
+    sys.stdin.readline()
+    pieces = []
+    try:
+        while len(pieces) < 1000:
+            pieces.append(torch.empty(8 << 20, dtype=torch.uint8, device="openreg"))
+            if touches:
+                pieces[-1].fill_(len(pieces) % 251)
+    except torch.OutOfMemoryError as error:
+        assert "out of memory" in str(error)
+    torch.openreg.synchronize()
+    for number, piece in enumerate(pieces, 1):
+        if not touches:
+            piece.fill_(number % 251)
+        assert piece[-1].item() == number % 251
+    print(len(pieces), "pieces", flush=True)
+"""
+
+
+@pytest.mark.parametrize(("ranks", "how"), [(1, "touches"), (1, "promises"), (2, "touches")])
+def test_the_limit_of_a_cgroup_is_an_error_before_the_kernel_kills(ranks, how):
+    folder = own_cgroup(1200 << 20)
+    if folder is None:
+        pytest.skip("needs the right to make a memory cgroup")
+    try:
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", textwrap.dedent(_FILL), how],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                preexec_fn=lambda: _move_into(folder),
+            )
+            for _ in range(ranks)
+        ]
+        for process in processes:
+            assert process.stdout.readline() == "begun\n"
+        for process in processes:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        outputs = [process.communicate(timeout=DEADLINE_S)[0] for process in processes]
+        assert [process.returncode for process in processes] == [0] * ranks
+        pieces = [int(output.split()[0]) for output in outputs]
+        assert all(0 < number < 150 for number in pieces), pieces
+        if ranks == 1:
+            assert pieces[0] > 40  # most of it can be used
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        _remove(folder)
+
+
+def _move_into(folder):
+    with open(os.path.join(folder, "cgroup.procs"), "w") as file:
+        file.write(str(os.getpid()))
+
+
+def _remove(folder):
+    # The last process may be in it for a moment after it was waited for.
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            os.rmdir(folder)
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def test_a_small_dev_shm_does_not_matter():
+    # In a mount namespace of its own, where that is allowed.
+    program = """
+        import ctypes, os, sys
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.unshare(0x00020000) != 0 and libc.unshare(0x10020000) != 0:
+            print("no namespaces")
+            sys.exit(0)
+        if libc.mount(b"none", b"/", None, 0x44000, None) != 0 or libc.mount(
+            b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"size=1m"
+        ) != 0:
+            print("no mounts")
+            sys.exit(0)
+        assert os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_frsize == 1 << 20
+        import torch, torch.distributed as dist, torch_openreg
+        def run(rank):
+            dist.init_process_group(
+                "occl", init_method="file://" + sys.argv[1], rank=rank, world_size=3
+            )
+            tensor = torch.full((5_000_000,), rank + 1.0, device="openreg")
+            dist.all_reduce(tensor)
+            assert tensor[4_999_999].item() == 6.0
+            assert os.listdir("/dev/shm") == []
+            dist.destroy_process_group()
+        children = []
+        for rank in range(3):
+            pid = os.fork()
+            if pid == 0:
+                code = 1
+                try:
+                    run(rank)
+                    code = 0
+                finally:
+                    os._exit(code)
+            children.append(pid)
+        assert [os.waitpid(pid, 0)[1] for pid in children] == [0, 0, 0]
+        print("done")
+    """
+    store = os.path.join(os.environ.get("TEST_TMPDIR", "/tmp"), f"store-{os.getpid()}")
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), store],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode == 0, signal.strsignal(-done.returncode) if done.returncode < 0 else ""
+    if done.stdout.strip() != "done":
+        pytest.skip(f"needs the right to mount: {done.stdout.strip()}")
