@@ -35,7 +35,7 @@ def _units(name, srcs):
         units.append(unit + ".cc")
     return units
 
-def pybind_library(name, srcs, copts = [], deps = [], **kwargs):
+def pybind_library(name, srcs = [], copts = [], deps = [], **kwargs):
     """A library for pybind_extension: sees torch and pybind11, exports nothing.
 
     The sources are compiled in units of several (a "unity build"), so names in their anonymous
