@@ -19,7 +19,7 @@
 namespace torch_openreg {
 namespace {
 
-constexpr const char* kName = "aten::copy_";
+constexpr const char* kCopyName = "aten::copy_";
 
 bool on_device(const at::Tensor& tensor) { return tensor.device().is_privateuseone(); }
 
@@ -49,7 +49,7 @@ class CopyTask final : public DeferredTask {
 };
 
 void queue_copy(const OpenregStream& stream, const at::Tensor& self, const at::Tensor& src) {
-  enqueue(kName, stream, std::make_unique<CopyTask>(stream, self, src));
+  enqueue(kCopyName, stream, std::make_unique<CopyTask>(stream, self, src));
 }
 
 // Memory of the host is in use after the call only where it is pinned and the copy non-blocking;
@@ -67,7 +67,7 @@ void sanitize(const OpenregStream& stream, const at::Tensor& self, const at::Ten
   };
   use(src, false);
   use(self, true);
-  sanitizer::operation(kName, stream, uses);
+  sanitizer::operation(kCopyName, stream, uses);
   if (!on_device(self) && uses.size() < 2) {
     sanitizer::host_saw_stream(stream);
   }
@@ -111,10 +111,10 @@ void copy_between_devices(const at::Tensor& self, const at::Tensor& src) {
   const OpenregStream to = current_stream(self.device().index());
   if (sanitizer::enabled()) [[unlikely]] {
     sanitizer::stream_follows(from, to);
-    sanitizer::operation(kName, from, {{&src, false}, {&self, true}});
+    sanitizer::operation(kCopyName, from, {{&src, false}, {&self, true}});
     sanitizer::stream_follows(to, from);
   }
-  if (TryStreamHold hold_from(from, kName); hold_from) {
+  if (TryStreamHold hold_from(from, kCopyName); hold_from) {
     if (TryStreamHold hold_to(to, nullptr); hold_to) {
       copy_now(from, self, src);
       return;
@@ -136,7 +136,7 @@ void copy_to_host(const at::Tensor& self, const at::Tensor& src, bool non_blocki
     if (copy_bytes_async(self, src, self, stream)) {
       return;
     }
-    if (TryStreamHold hold(stream, kName); hold) {
+    if (TryStreamHold hold(stream, kCopyName); hold) {
       copy_now(stream, self, src);
       return;
     }
@@ -145,7 +145,7 @@ void copy_to_host(const at::Tensor& self, const at::Tensor& src, bool non_blocki
       return;
     }
   }
-  const StreamHold hold(stream, kName);
+  const StreamHold hold(stream, kCopyName);
   copy_now(stream, self, src);
 }
 
@@ -155,7 +155,7 @@ void copy_to_device(const at::Tensor& self, const at::Tensor& src, bool non_bloc
   if (non_blocking && src.is_cpu() && copy_bytes_async(self, src, src, stream)) {
     return;
   }
-  if (TryStreamHold hold(stream, kName); hold) {
+  if (TryStreamHold hold(stream, kCopyName); hold) {
     copy_now(stream, self, src);
     return;
   }

@@ -16,7 +16,7 @@
 namespace torch_openreg {
 namespace {
 
-constexpr const char* kName = "aten::_foreach_copy_";
+constexpr const char* kForeachCopyName = "aten::_foreach_copy_";
 
 // All tensors of both lists are on one openreg device, and the copies need no broadcast.
 bool on_one_device(at::TensorList self, at::TensorList src) {
@@ -85,7 +85,7 @@ void sanitize(const OpenregStream& stream, at::TensorList self, at::TensorList s
     uses.push_back({&src[i], false});
     uses.push_back({&self[i], true});
   }
-  sanitizer::operation(kName, stream, uses);
+  sanitizer::operation(kForeachCopyName, stream, uses);
 }
 
 void foreach_copy_(at::TensorList self, at::TensorList src, bool non_blocking) {
@@ -101,11 +101,11 @@ void foreach_copy_(at::TensorList self, at::TensorList src, bool non_blocking) {
   }
   const OpenregStream stream = current_stream(self[0].device().index());
   sanitize(stream, self, src);
-  if (TryStreamHold hold(stream, kName); hold) {
+  if (TryStreamHold hold(stream, kForeachCopyName); hold) {
     copy_now(self, src);
     return;
   }
-  enqueue(kName, stream, std::make_unique<Task>(self, src));
+  enqueue(kForeachCopyName, stream, std::make_unique<Task>(self, src));
 }
 
 }  // namespace

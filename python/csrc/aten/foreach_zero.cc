@@ -10,7 +10,7 @@
 namespace torch_openreg {
 namespace {
 
-constexpr const char* kName = "aten::_foreach_zero_";
+constexpr const char* kZeroName = "aten::_foreach_zero_";
 
 // All are tensors of one openreg device without holes.
 bool are_dense(at::TensorList tensors) {
@@ -28,7 +28,7 @@ bool are_dense(at::TensorList tensors) {
 
 void foreach_zero_(at::TensorList self) {
   if (!sanitizer::enabled() && are_dense(self)) {
-    if (TryStreamHold hold(current_stream(self[0].device().index()), kName); hold) {
+    if (TryStreamHold hold(current_stream(self[0].device().index()), kZeroName); hold) {
       for (const at::Tensor& tensor : self) {
         if (tensor.nbytes() > 0) {
           std::memset(kernel_data(tensor), 0, tensor.nbytes());

@@ -1,4 +1,5 @@
 // Fused optimizers, and the scaling of gradients.
+#include <ATen/core/Tensor.h>
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale_ops.h>
 #include <ATen/ops/_amp_update_scale_ops.h>
 #include <ATen/ops/_fused_adagrad_ops.h>

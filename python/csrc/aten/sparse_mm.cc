@@ -14,18 +14,18 @@
 namespace torch_openreg {
 namespace {
 
-constexpr const char* kName = "aten::_sparse_mm_reduce_impl";
+constexpr const char* kSparseMmName = "aten::_sparse_mm_reduce_impl";
 
 // The CPU's kernel notes where the maxima came from, which its backward reads, only where one of
 // its arguments requires a gradient. Aliases never do, so one is told to.
 std::tuple<at::Tensor, at::Tensor> mm_reduce(const at::Tensor& self, const at::Tensor& other,
                                              std::string_view reduce) {
-  DeviceFinder finder(kName);
+  DeviceFinder finder(kSparseMmName);
   finder.see(self);
   finder.see(other);
   const bool for_backward =
       at::GradMode::is_enabled() && (self.requires_grad() || other.requires_grad());
-  CpuCall call(kName, finder.device());
+  CpuCall call(kSparseMmName, finder.device());
   Composites tensors(call);
   const at::Tensor sparse = tensors.add(self, /*written=*/false);
   const at::Tensor dense = tensors.add(other, /*written=*/false);
