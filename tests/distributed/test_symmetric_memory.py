@@ -125,7 +125,7 @@ class SymmetricMemoryTest(RankTestCase):
         dist.barrier()
         if self.rank == 1:
             handle.put_signal(0, channel=0)
-        side.synchronize()
+        torch.openreg.synchronize()  # the signal too, which is on the current stream
 
     def test_rendezvous_is_once_per_memory_and_group(self):
         self.init()

@@ -2,6 +2,7 @@
 
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -35,14 +36,16 @@ def start(ranks, behaviour, *options):
 
 
 def read_until(process, text, times):
-    """The lines up to the one in which `text` has been seen so often."""
-    lines = []
-    while times > 0:
-        line = process.stdout.readline()
-        assert line, f"ended early:\n{''.join(lines)}"
-        lines.append(line)
-        times -= text in line
-    return lines
+    """The output up to where `text` has been seen so often; ranks may write into one line."""
+    end = time.monotonic() + DEADLINE_S
+    output = ""
+    while output.count(text) < times:
+        ready, _, _ = select.select([process.stdout], [], [], max(0, end - time.monotonic()))
+        assert ready, f"no {text!r} in time:\n{output}"
+        chunk = os.read(process.stdout.fileno(), 65536)
+        assert chunk, f"ended early:\n{output}"
+        output += chunk.decode()
+    return output
 
 
 def finish(process):
@@ -75,7 +78,7 @@ def test_ctrl_c_ends_the_job_without_a_word_of_the_library(behaviour):
 def test_survivors_train_on_after_a_death():
     # The agent ends all ranks when it sees one dead: it is not to look before they are through.
     process = start(3, "train_on_after_a_death", "--monitor-interval=120")
-    output = "".join(read_until(process, "trained on", 2))
+    output = read_until(process, "trained on", 2)
     assert len(re.findall(r"rank [01] noticed after .*rank 2 \(pid \d+\)", output)) == 2, output
     os.killpg(process.pid, signal.SIGINT)
     finish(process)
