@@ -36,7 +36,7 @@ std::atomic<std::int64_t> last_bare_return_ms{0};
 // Exit handlers that still run after end_waits() may join a thread that stays: not for ever.
 constexpr auto kLongestStay = std::chrono::seconds(5);
 constexpr auto kStayPoll = std::chrono::milliseconds(10);
-constexpr std::int64_t kBareReturnMs = 50;
+constexpr std::int64_t kBareReturnMs = 300;  // many threads may ask for the lock
 
 std::int64_t now_ms() {
   using Clock = std::chrono::steady_clock;
@@ -52,8 +52,9 @@ void stay_if_finalizing() {
   }
 }
 
-// Back into the interpreter, or never. `began_before_exit`: the wait did.
-void come_back(PyThreadState* state, bool began_before_exit) {
+// Back into the interpreter, or never. A thread that goes on while the exit handlers run would find
+// the interpreter ending at its next wait, maybe in the middle of asking for the lock.
+void come_back(PyThreadState* state) {
   if (gettid() == getpid()) {
     if (state != nullptr) {
       PyEval_RestoreThread(state);
@@ -64,8 +65,7 @@ void come_back(PyThreadState* state, bool began_before_exit) {
   while (true) {
     stay_if_finalizing();
     returning.fetch_add(1, std::memory_order_seq_cst);
-    if (!began_before_exit || !exiting.load(std::memory_order_seq_cst) ||
-        std::chrono::steady_clock::now() > deadline) {
+    if (!exiting.load(std::memory_order_seq_cst) || std::chrono::steady_clock::now() > deadline) {
       break;
     }
     returning.fetch_sub(1, std::memory_order_seq_cst);
@@ -82,10 +82,9 @@ void come_back(PyThreadState* state, bool began_before_exit) {
 // Waits once, without the lock if this thread has it.
 orError_t wait_slice(bool gil, std::int64_t slice_ms,
                      const std::function<orError_t(std::int64_t)>& wait) {
-  const bool began_before_exit = !exiting.load(std::memory_order_relaxed);
   PyThreadState* state = gil ? PyEval_SaveThread() : nullptr;
   const orError_t error = wait(slice_ms);
-  come_back(state, began_before_exit);
+  come_back(state);
   return error;
 }
 
