@@ -166,35 +166,6 @@ def test_llama_with_fsdp_and_tensor_parallelism(tmp_path):
     assert losses(mixed)[::2] == pytest.approx(losses(expected)[::2], rel=0.02)
 
 
-def test_resnet_with_synchronised_batch_norm(tmp_path):
-    """A program that spawns its ranks, as users' do; their last batches are uneven."""
-    outputs = []
-    for names in (CPU, OPENREG):
-        path = translated("resnet_imagenet.py", names, tmp_path / names["nccl"])
-        if names is CPU:
-            text = path.read_text().replace(
-                "mp.spawn(", "mp.start_processes(start_method='fork', fn="
-            )
-            path.write_text(text)
-            code = f"import sys, test_programs as t; sys.path.insert(0, {str(path.parent)!r}); "
-            code += "t.give_the_cpu_what_cuda_has(); import runpy; sys.argv = ['x']; "
-            code += f"runpy.run_path({str(path)!r}, run_name='__main__')"
-            command = [sys.executable, "-c", code]
-        else:
-            command = [sys.executable, str(path)]
-        done = subprocess.run(
-            command,
-            cwd=path.parent,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(PROGRAMS.parent), *sys.path])},
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        outputs.append(done.stdout)
-    same(outputs[1], outputs[0], 12)
-
-
 def test_torchrun_restarts_the_ranks(tmp_path):
     path = translated("gpt_ddp.py", OPENREG, tmp_path)
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
