@@ -14,21 +14,18 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch.distributed.checkpoint  # noqa: F401  (so that the workers need not)
 import torch.distributed.fsdp
 import torch.distributed.tensor.parallel
 import torch_openreg  # noqa: F401
 from torch import nn
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-from torch.distributed.nn import functional as differentiable
 
 PROGRAMS = Path(__file__).parent / "programs"
 OPENREG = {"cuda": "openreg", "nccl": "occl"}
 # What `import torch` does by itself where the wheel is installed.
 OPENREG["\nimport torch\n"] = "\nimport torch\nimport torch_openreg\n"
-CPU = {'torch.device("cuda", gpu)': 'torch.device("cpu")', "cuda:{gpu}": "cpu", "cuda": "cpu"}
-CPU["nccl"] = "gloo"
+CPU = {"cuda": "cpu", "nccl": "gloo"}
 
 
 def translated(program: str, names: dict[str, str], folder: Path) -> Path:
@@ -40,58 +37,12 @@ def translated(program: str, names: dict[str, str], folder: Path) -> Path:
     return folder / program
 
 
-class _HostEvent:
-    def __init__(self, **_):
-        self.at = 0
-
-    def record(self):
-        import time
-
-        self.at = time.perf_counter_ns()
-
-    def elapsed_time(self, other):
-        return (other.at - self.at) / 1e6
-
-
-class _HostSyncBatchNorm(nn.BatchNorm2d):
-    """SyncBatchNorm, which torch has for accelerators only, from differentiable all-reduces."""
-
-    def forward(self, x):
-        if not self.training:
-            return super().forward(x)
-        dims = (0, 2, 3)
-        sums = torch.stack([x.sum(dims), x.square().sum(dims), torch.ones_like(x).sum(dims)])
-        total, squares, count = differentiable.all_reduce(sums)
-        mean = total / count
-        variance = squares / count - mean.square()
-        with torch.no_grad():
-            unbiased = variance * count / (count - 1)
-            self.running_mean.lerp_(mean, self.momentum)
-            self.running_var.lerp_(unbiased, self.momentum)
-            self.num_batches_tracked += 1
-        shape = (1, -1, 1, 1)
-        scale = (self.weight / (variance + self.eps).sqrt()).view(shape)
-        return (x - mean.view(shape)) * scale + self.bias.view(shape)
-
-    @classmethod
-    def convert_sync_batchnorm(cls, module):
-        for child in module.modules():
-            if isinstance(child, nn.BatchNorm2d):
-                child.__class__ = cls
-        return module
-
-
 def give_the_cpu_what_cuda_has() -> None:
     """The programs call it through torch.cuda, which has become torch.cpu."""
     os.environ["LOCAL_RANK"] = "0"
     torch.cpu.manual_seed_all = lambda seed: None
     torch.cpu.max_memory_allocated = lambda: 0
-    torch.cpu.Event = _HostEvent
     torch.backends.cpu.matmul = torch.backends.cuda.matmul
-    nn.SyncBatchNorm = _HostSyncBatchNorm
-    # With device_ids torch takes it for one of the accelerator's.
-    barrier = dist.barrier
-    dist.barrier = lambda *_, **__: barrier()
     for kind in (torch.Tensor, nn.Module):
         kind.cpu = lambda self, *args, **kwargs: self
     on_devices = nn.parallel.DistributedDataParallel.__init__
