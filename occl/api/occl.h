@@ -179,9 +179,9 @@ typedef struct occlConfig {
  * it ends; the id is then spread by the caller. Same host only: other hosts use a store. */
 occlResult_t occlGetUniqueId(occlUniqueId* uniqueId);
 /* Blocks until all ranks have joined (initTimeout_ms). Collective. config NULL: defaults. Errors:
- * occlInvalidArgument (0 <= rank < nranks), occlTimeout (names the ranks that did not come),
- * occlRemoteError (a rank died meanwhile), occlNotSupported (ranks on two hosts), occlMismatch
- * (other nranks, version or rank twice). */
+ * occlTimeout (names the ranks that did not come; one that died before it reached rank 0 is among
+ * them), occlRemoteError (a rank died that had come), occlNotSupported (ranks on two hosts),
+ * occlMismatch (other nranks, version or rank twice), occlInvalidArgument (0 <= rank < nranks). */
 occlResult_t occlCommInitRank(occlComm_t* comm, int nranks, occlUniqueId uniqueId, int rank,
                               const occlConfig_t* config);
 /* As above, meeting in a store. Keys are prefixed by the caller's store, or by config->name. With
@@ -210,8 +210,7 @@ occlResult_t occlCommShrink(occlComm_t comm, const int* excludeRanks, int exclud
 /* Waits (timeout of the communicator) until all operations of this rank are complete. */
 occlResult_t occlCommFinalize(occlComm_t comm);
 /* Frees the communicator. Pending operations are aborted first, on this rank; peers that need them
- * get occlRemoteError naming this rank. Not collective, does not block on peers. NULL is a no-op.
- */
+ * get occlRemoteError naming this rank. Not collective, does not block on peers. NULL: no-op. */
 occlResult_t occlCommDestroy(occlComm_t comm);
 /* From any thread: all operations in flight end with occlAborted on this rank and, within a second,
  * on all others; later ones are refused. The communicator must still be destroyed. `reason` may be
@@ -222,8 +221,12 @@ occlResult_t occlCommGetAsyncError(occlComm_t comm, occlResult_t* asyncError);
 occlResult_t occlCommCount(occlComm_t comm, int* count);
 occlResult_t occlCommDevice(occlComm_t comm, int* device);
 occlResult_t occlCommUserRank(occlComm_t comm, int* rank);
-/* Process id of a rank, as it told at init; 0 if it has not joined yet. */
+/* Process id of a rank, as it told at init, or occlCommExpectRank; 0 if it has not joined yet. */
 occlResult_t occlCommGetRankPid(occlComm_t comm, int rank, int64_t* pid);
+/* Says which process a rank that has not joined yet is going to be: what needs that rank then ends
+ * with occlRemoteError when the process ends, else at its timeout. pidfd: of pidfd_open(2), copied;
+ * -1: it has ended already. Does not block. Errors: occlInvalidArgument, occlSystemError. */
+occlResult_t occlCommExpectRank(occlComm_t comm, int rank, int64_t pid, int pidfd);
 /* 1 in dead[r] for each rank whose process has ended. */
 occlResult_t occlCommGetDeadRanks(occlComm_t comm, int* dead /* [nranks] */);
 occlResult_t occlCommSetTimeout(occlComm_t comm, int64_t timeout_ms);
@@ -313,8 +316,7 @@ occlResult_t occlScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
 occlResult_t occlScatterv(const void* const* sendbuffs, const size_t* sendcounts, void* recvbuff,
                           size_t recvcount, occlDataType_t datatype, int root, occlComm_t comm,
                           orStream_t stream, const occlCallOptions_t* options);
-/* Block r of sendbuff goes to block `rank` of rank r's recvbuff; nranks * count each. Not in place.
- */
+/* Block r of sendbuff goes to block `rank` of rank r's recvbuff; nranks * count. Not in place. */
 occlResult_t occlAllToAll(const void* sendbuff, void* recvbuff, size_t count,
                           occlDataType_t datatype, occlComm_t comm, orStream_t stream,
                           const occlCallOptions_t* options);

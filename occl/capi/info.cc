@@ -1,5 +1,9 @@
 // Errors, versions, datatypes: what needs no communicator, and what a communicator is asked.
+#include <fcntl.h>
+
+#include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "occl/base/datatypes.h"
 #include "occl/capi/shim.h"
@@ -101,6 +105,24 @@ occlResult_t occlCommGetRankPid(occlComm_t comm, int rank, int64_t* pid) {
                    FromHandle(comm)->nranks() - 1);
     }
     *pid = FromHandle(comm)->peers.pid(rank);
+    return Status();
+  });
+}
+
+occlResult_t occlCommExpectRank(occlComm_t comm, int rank, int64_t pid, int pidfd) {
+  return Run([&]() -> Status {
+    OCCL_CHECK_NOT_NULL("occlCommExpectRank", comm);
+    if (rank < 0 || rank >= FromHandle(comm)->nranks() || pid <= 0) {
+      return Error(occlInvalidArgument,
+                   "occlCommExpectRank: rank is %d, expected 0 to %d; pid is %lld, expected > 0",
+                   rank, FromHandle(comm)->nranks() - 1, static_cast<long long>(pid));
+    }
+    occl::UniqueFd copy;
+    if (pidfd >= 0) {
+      copy = occl::UniqueFd(fcntl(pidfd, F_DUPFD_CLOEXEC, 0));
+      if (!copy.valid()) return occl::SystemError(errno, "occlCommExpectRank: dup of pidfd");
+    }
+    FromHandle(comm)->peers.Expect(rank, pid, std::move(copy));
     return Status();
   });
 }

@@ -1,9 +1,15 @@
 // Ranks that join without waiting for each other: sends and receives need their two ranks only.
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cstring>
 #include <future>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -34,6 +40,16 @@ void ExpectReceived(const Rank& rank, int peer, size_t count, int32_t first) {
   for (size_t i = 0; i < count; ++i) {
     ASSERT_EQ(data.as<int32_t>()[i], first + static_cast<int32_t>(i)) << i;
   }
+}
+
+constexpr size_t kMessageInts = 10'000;
+occlResult_t SendTo(void* data, int peer, occlComm_t comm, orStream_t stream,
+                    const occlCallOptions_t* options) {
+  return occlSend(data, kMessageInts, occlInt32, peer, 0, comm, stream, options);
+}
+occlResult_t ReceiveFrom(void* data, int peer, occlComm_t comm, orStream_t stream,
+                         const occlCallOptions_t* options) {
+  return occlRecv(data, kMessageInts, occlInt32, peer, 0, comm, stream, options);
 }
 
 // A rank of a communicator that the test makes by itself, in a thread of its own.
@@ -204,6 +220,80 @@ TEST(Early, TellsTheOthersWhyARankCannotTakePart) {
   const std::string told = occlGetLastError(nullptr);
   EXPECT_NE(told.find("rank 2 (pid "), std::string::npos) << told;
   EXPECT_NE(told.find("cannot take part"), std::string::npos) << told;
+}
+
+// A process of its own that does nothing until it is killed.
+class Bystander {
+ public:
+  Bystander() : pid_(fork()) {
+    if (pid_ == 0) {
+      while (true) pause();
+    }
+    pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
+  }
+  ~Bystander() {
+    if (pid_ > 0) Kill();
+    close(pidfd_);
+  }
+  Bystander(const Bystander&) = delete;
+  Bystander& operator=(const Bystander&) = delete;
+
+  void Kill() {
+    kill(pid_, SIGKILL);
+    waitpid(std::exchange(pid_, -1), nullptr, 0);
+  }
+  pid_t pid() const { return pid_; }
+  int pidfd() const { return pidfd_; }
+
+ private:
+  pid_t pid_;
+  int pidfd_;
+};
+
+TEST(Early, MessagesFailWhenTheExpectedProcessOfARankEnds) {
+  for (const bool dead_before : {false, true}) {
+    for (const bool sends : {false, true}) {
+      Bystander process;
+      const std::string name = "rank 1 (pid " + std::to_string(process.pid()) + ") has died";
+      MemoryStore memory;
+      Joined zero(&memory, 3, 0);
+      occlComm_t const comm = zero.rank().comm;
+      if (dead_before) {
+        ASSERT_EQ(occlCommExpectRank(comm, 1, process.pid(), -1), occlSuccess);
+      } else {
+        ASSERT_EQ(occlCommExpectRank(comm, 1, process.pid(), process.pidfd()), occlSuccess);
+      }
+      DeviceBuffer data(40'000);
+      occlRequest_t request = nullptr;
+      occlCallOptions_t options = OCCL_CALL_OPTIONS_INITIALIZER;
+      options.request = &request;
+      const auto call = sends ? &SendTo : &ReceiveFrom;
+      ASSERT_EQ(call(data.device(), 1, comm, zero.rank().stream, &options), occlSuccess);
+      if (!dead_before) process.Kill();
+      EXPECT_EQ(occlRequestWait(request, 15'000), occlRemoteError);
+      EXPECT_NE(std::strstr(occlGetLastError(comm), name.c_str()), nullptr)
+          << occlGetLastError(comm);
+      occlRequestFree(request);
+    }
+  }
+}
+
+TEST(Early, AnExpectedProcessThatIsNotTheOneThatComesIsForgotten) {
+  MemoryStore memory;
+  Joined zero(&memory, 2, 0);
+  ASSERT_EQ(occlCommExpectRank(zero.rank().comm, 1, 1, -1), occlSuccess);
+  EXPECT_EQ(occlCommExpectRank(zero.rank().comm, 2, 1, -1), occlInvalidArgument);
+  EXPECT_EQ(occlCommExpectRank(zero.rank().comm, 1, 0, -1), occlInvalidArgument);
+  std::thread peer([&] {
+    Joined one(&memory, 2, 1);
+    Send(one.rank(), 0, 300, 5);
+  });
+  ExpectReceived(zero.rank(), 1, 300, 5);
+  peer.join();
+  ASSERT_EQ(occlCommExpectRank(zero.rank().comm, 1, 1, -1), occlSuccess);  // it has come: no effect
+  int dead[2] = {0, 0};
+  ASSERT_EQ(occlCommGetDeadRanks(zero.rank().comm, dead), occlSuccess);
+  EXPECT_EQ(dead[1], 0);
 }
 
 TEST(Early, AShrinkLeavesOutARankThatNeverCame) {

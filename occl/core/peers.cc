@@ -12,8 +12,17 @@ int64_t Peers::pid(int rank) const {
   return pids_[rank];
 }
 
+void Peers::Expect(int rank, int64_t pid, UniqueFd pidfd) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (pids_[rank] != 0) return;
+  pids_[rank] = pid;
+  ended_[rank] = !pidfd.valid();
+  pidfds_[rank] = std::move(pidfd);
+}
+
 void Peers::Meet(int rank, int64_t pid, UniqueFd pidfd) {
   std::lock_guard<std::mutex> lock(mutex_);
+  if (pids_[rank] != pid) ended_[rank] = false;  // not the one that was expected
   pids_[rank] = pid;
   pidfds_[rank] = std::move(pidfd);
 }

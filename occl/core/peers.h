@@ -17,6 +17,9 @@ class Peers {
 
   // 0: it has not joined yet.
   int64_t pid(int rank) const;
+  // The process that a rank is going to be; an invalid pidfd: it has ended. Nothing for a rank
+  // whose process is known.
+  void Expect(int rank, int64_t pid, UniqueFd pidfd);
   // The process of a rank that has just joined. Once a rank.
   void Meet(int rank, int64_t pid, UniqueFd pidfd);
   // Asks the kernel once for all ranks. Thread-safe; one system call.

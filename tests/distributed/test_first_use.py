@@ -1,6 +1,9 @@
 """A group's first operation: sends and receives need nobody but their two ranks."""
 
 import datetime
+import os
+import signal
+import time
 
 import torch
 import torch.distributed as dist
@@ -137,10 +140,68 @@ class FirstUseTest(RankTestCase):
 
     def test_a_recv_whose_sender_never_comes(self):
         self.init(timeout=_SHORT)
+        store = dist.distributed_c10d._get_default_store()
         if self.rank == 0:
             work = dist.irecv(torch.empty(4, device=self.device), 1)
             with self.raises(dist.DistBackendError, "timeout", "rank(s) 1"):
                 work.wait(datetime.timedelta(seconds=20))
+            store.set("waited", "")
+        store.wait(["waited"], datetime.timedelta(seconds=30))  # it lives, and does not come
+
+
+class DeathBeforeFirstUseTest(RankTestCase):
+    """Rank 1 dies before it has joined the group in which messages wait for it."""
+
+    def messages(self, group=None):
+        """Ways to need rank 1."""
+        tensor = torch.ones(4, device=self.device)
+        large = torch.ones(100_000, device=self.device)
+        return {
+            "recv": lambda: dist.irecv(tensor, 1, group),
+            "send": lambda: dist.isend(large, 1, group),
+            "any": lambda: dist.irecv(tensor, group=group),
+            "batch": lambda: dist.batch_isend_irecv(
+                [dist.P2POp(dist.isend, large, 1, group), dist.P2POp(dist.irecv, tensor, 1, group)]
+            )[0],
+        }
+
+    def fails(self, call, pid):
+        begin = time.monotonic()
+        with self.raises(dist.DistBackendError, f"(pid {pid})"):
+            call().wait(datetime.timedelta(seconds=50))
+        print(f"rank 0 was told after {time.monotonic() - begin:.3f} s")
+
+    def test_before_the_message(self):
+        self.init()
+        groups = [dist.new_group([0, 1]) for _ in self.messages()]
+        store = dist.distributed_c10d._get_default_store()
+        if self.rank == 1:
+            store.set("pid", str(os.getpid()))
+            self.die()
+        pid = int(store.get("pid"))
+        for name, group in zip(self.messages(), groups, strict=True):
+            self.fails(self.messages(group)[name], pid)
+
+    def test_while_the_message_waits_and_after_it_was_issued(self):
+        # Rank 1 says who it is only after rank 0 has begun to wait.
+        store = dist.FileStore(self.file_name + "-meeting", 2)
+        if self.rank == 1:
+            store.wait(["issued"], datetime.timedelta(seconds=60))
+            self.init()
+            store.set("pid", str(os.getpid()))
+            time.sleep(0.3)  # one more look of the other rank, or none
+            self.die()
+        self.init()
+        work = self.messages()["recv"]()
+        store.set("issued", "1")
+        self.fails(lambda: work, int(store.get("pid")))
+        os.remove(self.file_name + "-meeting")
+
+    def die(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _check_return_codes(self, fn, elapsed_time):
+        self.assertEqual([p.exitcode for p in self.processes], [0, -signal.SIGKILL])
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ c10::intrusive_ptr<Communicator> Communicator::join(const c10::intrusive_ptr<c10
                                                     std::vector<Announcement> peers) {
   const GilReleaseIfHeld no_gil;
   auto meeting = std::make_unique<StoreAdapter>(store, group.rank);
-  meeting->watch(std::move(peers), group);
+  meeting->watch(peers, group);
   occlConfig_t config = OCCL_CONFIG_INITIALIZER;
   config.timeout_ms = settings.timeout.count();
   config.initTimeout_ms = settings.timeout.count();
@@ -96,14 +96,15 @@ c10::intrusive_ptr<Communicator> Communicator::join(const c10::intrusive_ptr<c10
     meeting->rethrow_if(result);
     throw_failure(result, failure_message(group, "init", 0, result, detail));
   }
-  return c10::make_intrusive<Communicator>(comm, settings, std::move(meeting));
+  return c10::make_intrusive<Communicator>(comm, settings, std::move(meeting), std::move(peers));
 }
 
 Communicator::Communicator(occlComm_t comm, const Settings& settings,
-                           std::unique_ptr<StoreAdapter> meeting)
+                           std::unique_ptr<StoreAdapter> meeting, std::vector<Announcement> peers)
     : settings_(settings),
       generation_(meeting != nullptr ? meeting->generation() : "child"),
       meeting_(std::move(meeting)),
+      peers_(std::move(peers)),
       stream_(take_stream(settings.device, settings.high_priority)),
       comm_(comm) {}
 
@@ -131,6 +132,27 @@ void Communicator::await_ranks_slow(const GroupIdentity& group) {
     check_signals();
   }
   meeting_.reset();
+  lookout_.reset();
+  peers_.clear();
+}
+
+void Communicator::look_for(c10::ArrayRef<PointToPointKey> keys, const GroupIdentity& group) {
+  if (peers_.empty()) {
+    return;  // all have joined, or nobody tells
+  }
+  if (lookout_ == nullptr) {
+    lookout_ = std::make_unique<Lookout>(handle(), peers_);
+    looked_for_.assign(static_cast<std::size_t>(group.size), false);
+  }
+  for (const PointToPointKey& key : keys) {
+    const bool any = key.peer == OCCL_ANY_SOURCE;
+    for (int rank = any ? 0 : key.peer; rank < (any ? group.size : key.peer + 1); ++rank) {
+      if (rank != group.rank && !looked_for_[static_cast<std::size_t>(rank)]) {
+        looked_for_[static_cast<std::size_t>(rank)] = true;
+        lookout_->look_for(rank);
+      }
+    }
+  }
 }
 
 Communicator::~Communicator() {
@@ -260,6 +282,7 @@ void Communicator::log_no_failures() {
 }
 
 void Communicator::destroy() {
+  lookout_.reset();  // it uses comm_
   const std::lock_guard<std::mutex> lock(mutex_);
   if (comm_ != nullptr) {
     occlCommDestroy(std::exchange(comm_, nullptr));

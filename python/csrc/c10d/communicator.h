@@ -17,6 +17,7 @@
 
 #include "occl/api/occl.h"
 #include "python/csrc/c10d/errors.h"
+#include "python/csrc/c10d/lookout.h"
 #include "python/csrc/c10d/store_adapter.h"
 #include "python/csrc/runtime/stream.h"
 
@@ -45,8 +46,9 @@ class Communicator final : public c10::intrusive_ptr_target {
   static c10::intrusive_ptr<Communicator> join(const c10::intrusive_ptr<c10d::Store>& store,
                                                const GroupIdentity& group, const Settings& settings,
                                                std::vector<Announcement> peers);
-  // Takes over `comm`, whose ranks meet in `meeting` (nullptr: they have met).
-  Communicator(occlComm_t comm, const Settings& settings, std::unique_ptr<StoreAdapter> meeting);
+  // Takes over `comm`, whose ranks meet in `meeting` (nullptr: they have met). `peers` as in join.
+  Communicator(occlComm_t comm, const Settings& settings, std::unique_ptr<StoreAdapter> meeting,
+               std::vector<Announcement> peers = {});
   // Destroys without waiting for anybody.
   ~Communicator() override;
 
@@ -70,6 +72,10 @@ class Communicator final : public c10::intrusive_ptr_target {
   // Where point-to-point operations with these keys run: they wait for none but earlier ones of the
   // same key. Operations that a peer answers in another order must not queue behind each other.
   OpenregStream point_to_point_stream(c10::ArrayRef<PointToPointKey> keys);
+
+  // Sees to it that messages to and from the ranks of `keys` fail when those end, also before they
+  // join. Without the interpreter lock.
+  void look_for(c10::ArrayRef<PointToPointKey> keys, const GroupIdentity& group);
 
   // OCCL's operation for PREMUL_SUM with the factor of `op`. Kept for the communicator's life.
   occlRedOp_t premul_sum(const c10d::ReduceOp& op, c10::ScalarType dtype);
@@ -106,6 +112,9 @@ class Communicator final : public c10::intrusive_ptr_target {
   const Settings settings_;
   const std::string generation_;
   std::unique_ptr<StoreAdapter> meeting_;  // nullptr once all ranks have joined
+  std::vector<Announcement> peers_;        // empty once all ranks have joined
+  std::vector<bool> looked_for_;           // by rank
+  std::unique_ptr<Lookout> lookout_;
   const OpenregStream stream_;
   std::vector<PointToPointSlot> slots_;
   std::vector<PremulSum> premul_sums_;

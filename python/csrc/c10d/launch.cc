@@ -90,6 +90,7 @@ ProcessGroupOCCL::Launch ProcessGroupOCCL::begin(Call& call, c10::ArrayRef<Point
   launch.group = identity();
   const OpenregStream current = current_stream(call.device());
   if (!keys.empty()) {
+    launch.communicator->look_for(keys, *launch.group);
     launch.stream = launch.communicator->point_to_point_stream(keys);
     launch.sequence = ++point_to_point_sequence_;
   } else {

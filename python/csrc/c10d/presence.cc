@@ -108,4 +108,19 @@ std::string Presence::find_dead() {
   return "";
 }
 
+Presence::Process Presence::find(int rank) {
+  for (Peer& peer : peers_) {
+    if (peer.announcement.rank != rank) {
+      continue;
+    }
+    if (!peer.read) {
+      read(peer);
+    }
+    if (peer.ended || peer.pidfd >= 0) {
+      return {peer.pid, peer.ended ? -1 : peer.pidfd};
+    }
+  }
+  return {0, -1};
+}
+
 }  // namespace torch_openreg

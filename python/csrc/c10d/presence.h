@@ -34,6 +34,14 @@ class Presence {
   // block; throws what the store throws.
   std::string find_dead();
 
+  // Who `rank` is. pid 0: it has announced nothing, or runs where this process cannot see it. pidfd
+  // (this object's) -1: it has ended. Does not block; throws what the store throws.
+  struct Process {
+    long long pid;
+    int pidfd;
+  };
+  Process find(int rank);
+
  private:
   struct Peer {
     Announcement announcement;
