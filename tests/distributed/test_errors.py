@@ -224,6 +224,34 @@ class TimeoutTest(RankTestCase):
             else:
                 store.wait([name])
 
+    def test_failures_of_several_streams_are_all_told(self):
+        # The current stream waits for a side stream that fails, and has a failure of its own.
+        self.init()
+        first, second = (dist.new_group([0, 1]) for _ in range(2))
+        tensor = torch.ones(4, device=self.device)
+        for group in (first, second):
+            dist.all_reduce(tensor, group=group)
+        store = dist.group.WORLD.get_group_store()
+        if self.rank == 0:
+            for group in (first, second):
+                group.set_timeout(datetime.timedelta(milliseconds=200))
+            side = torch.openreg.Stream()
+            side.wait_stream(torch.openreg.current_stream())
+            with torch.openreg.stream(side):
+                dist.all_reduce(tensor, group=second)
+            torch.openreg.current_stream().wait_stream(side)
+            dist.all_reduce(tensor, group=first)
+            with self.raises(
+                dist.DistBackendError,
+                f"in group '{first.group_name}'",
+                f"in group '{second.group_name}'",
+            ):
+                tensor.cpu()
+            torch.openreg.synchronize()
+            store.set("read", "1")
+        else:
+            store.wait(["read"])
+
     def test_waiting_has_a_timeout_of_its_own(self):
         self.init()
         dist.barrier()

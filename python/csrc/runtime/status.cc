@@ -19,6 +19,7 @@ namespace {
 struct AsyncFailure {
   std::string text;
   std::exception_ptr distributed;  // the first c10::DistError among them
+  bool told = false;               // along with the failures of another stream
 };
 
 // Never destroyed: workers may still run while the process exits.
@@ -35,21 +36,33 @@ AsyncFailures& async_failures() {
   return *failures;
 }
 
-// Those of one stream, or (nullptr) of all.
+void add(const AsyncFailure& failure, AsyncFailure* sum) {
+  sum->text += failure.text;
+  if (sum->distributed == nullptr) {
+    sum->distributed = failure.distributed;
+  }
+}
+
+// What there is to tell of an error of `stream` (nullptr: of any). The runtime hands an error on to
+// streams that wait for the one where it was left, and keeps one a stream: which failure it stands
+// for is not known, so those of the other streams are told as well. An error of theirs that the
+// runtime still has is told with the same words again.
 AsyncFailure take_async_failures(orStream_t stream) {
   AsyncFailures& failures = async_failures();
   AsyncFailure taken;
   std::lock_guard<std::mutex> lock(failures.mutex);
-  for (auto it = failures.of_stream.begin(); it != failures.of_stream.end();) {
-    if (stream != nullptr && it->first != stream) {
-      ++it;
-      continue;
+  if (const auto own = failures.of_stream.find(stream); own != failures.of_stream.end()) {
+    add(own->second, &taken);
+    failures.of_stream.erase(own);
+  }
+  for (auto& [other, failure] : failures.of_stream) {
+    if (!failure.told) {
+      add(failure, &taken);
     }
-    taken.text += it->second.text;
-    if (taken.distributed == nullptr) {
-      taken.distributed = it->second.distributed;
-    }
-    it = failures.of_stream.erase(it);
+    failure.told = true;
+  }
+  if (stream == nullptr) {
+    failures.of_stream.clear();
   }
   detail::async_failure_noted.store(!failures.of_stream.empty(), std::memory_order_relaxed);
   return taken;
@@ -102,11 +115,17 @@ void note_async_failure(orStream_t stream, const char* name, std::exception_ptr 
     const std::string what = what_of(failure);
     AsyncFailures& failures = async_failures();
     std::lock_guard<std::mutex> lock(failures.mutex);
+    if (failures.of_stream.size() >= AsyncFailures::kMaxStreams) {
+      std::erase_if(failures.of_stream, [](const auto& entry) { return entry.second.told; });
+    }
     if (failures.of_stream.size() >= AsyncFailures::kMaxStreams &&
         failures.of_stream.count(stream) == 0) {
       return;
     }
     AsyncFailure& of_stream = failures.of_stream[stream];
+    if (of_stream.told) {
+      of_stream = AsyncFailure();
+    }
     detail::async_failure_noted.store(true, std::memory_order_relaxed);
     if (of_stream.text.size() < AsyncFailures::kMaxBytes) {
       of_stream.text.append("\n").append(name).append(" failed on its stream: ").append(what);
@@ -124,10 +143,6 @@ void throw_error(orError_t error, const char* call, orStream_t stream) {
   AsyncFailure failures;
   if (error == orErrorLaunchFailure) {
     failures = take_async_failures(stream);
-    if (failures.text.empty()) {
-      // The runtime hands an error on to streams that wait for the one where it was left.
-      failures = take_async_failures(nullptr);
-    }
     if (failures.distributed != nullptr) {
       const std::string first = what_of(failures.distributed);
       if (std::count(failures.text.begin(), failures.text.end(), '\n') <= 1) {
