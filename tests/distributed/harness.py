@@ -8,6 +8,7 @@ were.
 import contextlib
 import datetime
 import os
+import select
 import tempfile
 
 import torch
@@ -110,6 +111,14 @@ def values(rank, count, dtype=torch.float32, start=1):
     if dtype.is_complex:
         return torch.complex(numbers.double(), (numbers + rank).double()).to(dtype)
     return numbers.to(dtype)
+
+
+def read_line(pipe, timeout_s=120) -> str:
+    """The next line that a process writes, "" at its end; the first one read from this pipe."""
+    ready, _, _ = select.select([pipe], [], [], timeout_s)
+    if not ready:
+        raise TimeoutError(f"no line within {timeout_s} s")
+    return pipe.readline()
 
 
 def temporary_file_name() -> str:

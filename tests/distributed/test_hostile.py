@@ -7,7 +7,7 @@ import sys
 import time
 
 import torch.distributed as dist
-from harness import OPERATION_TIMEOUT, RankTestCase, values
+from harness import OPERATION_TIMEOUT, RankTestCase, read_line, values
 
 _STRANGERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "strangers.py")
 
@@ -28,7 +28,7 @@ class StrangersTest(RankTestCase):
             text=True,
         )
         try:
-            self.assertEqual(stranger.stdout.readline(), "begun\n")
+            self.assertEqual(read_line(stranger.stdout), "begun\n")
             self.init()
             deadline = time.monotonic() + 5
             for number in range(200):

@@ -13,7 +13,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
-from harness import OPERATION_TIMEOUT, RankTestCase, values
+from harness import OPERATION_TIMEOUT, RankTestCase, read_line, values
 
 DEADLINE_S = 120
 
@@ -154,7 +154,7 @@ def test_the_limit_of_a_cgroup_is_an_error_before_the_kernel_kills(ranks, how):
             for _ in range(ranks)
         ]
         for process in processes:
-            assert process.stdout.readline() == "begun\n"
+            assert read_line(process.stdout, DEADLINE_S) == "begun\n"
         for process in processes:
             process.stdin.write("go\n")
             process.stdin.flush()
