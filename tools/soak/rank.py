@@ -69,7 +69,9 @@ class Rank:
             device_id=self.device if plan.eager else None,
         )
         self.groups = [dist.group.WORLD]
-        self.groups += [dist.new_group(list(members)) for members in plan.groups[1:]]
+        self.groups += [
+            dist.new_group(list(members), timeout=self.timeout) for members in plan.groups[1:]
+        ]
         self.side = torch.openreg.Stream()
         self.say("ready")
         if misfortune.kind == "die_before_use" and misfortune.victim == self.rank:
@@ -143,6 +145,9 @@ class Rank:
             try:
                 self.issue(issue)
             except torch.OutOfMemoryError:
+                misfortune = self.plan.misfortune
+                if misfortune.kind != "no_memory" or misfortune.victim != self.rank:
+                    raise  # nobody asked for it
                 self._die()
             except Exception as error:
                 self.note_named(step, begin, error)  # and issue it again, if it is another's
