@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import gate
 from sanitizing import N, check, ones, settled, side
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -1057,6 +1058,22 @@ def test_wrong(kind, program):
         program()
     check(caught.value.report, kind)
     assert sanitizer.reports() == [caught.value.report]
+
+
+# What is queued uses memory for longer than the program does: that must not hide when it was freed.
+@pytest.mark.parametrize(
+    "program",
+    [program for kind, program in WRONG if kind == "reuse"],
+    ids=lambda program: program.__name__,
+)
+def test_memory_is_freed_where_the_program_says_though_streams_are_busy(program):
+    held = gate()
+    opener = threading.Timer(0.1, held.open)
+    opener.start()
+    with pytest.raises(sanitizer.SanitizerError) as caught:
+        program()
+    opener.join()
+    check(caught.value.report, "reuse")
 
 
 @pytest.mark.parametrize("program", RIGHT, ids=lambda program: program.__name__)

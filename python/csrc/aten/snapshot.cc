@@ -6,6 +6,8 @@
 #include <memory>
 
 #include "python/csrc/aten/alias.h"
+#include "python/csrc/runtime/memory.h"
+#include "python/csrc/sanitizer/switch.h"
 
 namespace torch_openreg {
 namespace {
@@ -14,6 +16,22 @@ using c10::DispatchKey;
 using c10::DispatchKeySet;
 
 void drop_storage(void* context) { delete static_cast<c10::Storage*>(context); }
+
+// The memory of `storage`, which it keeps.
+c10::DataPtr keep(const c10::Storage& storage) {
+  c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
+  if (sanitizer::enabled()) [[unlikely]] {
+    // When memory is given back must not depend on what happens to be queued still.
+    if (c10::DataPtr block = hold_block(impl->_mutable_data_ptr_no_checks())) {
+      return block;
+    }
+  }
+  auto owner = std::make_unique<c10::Storage>(storage);
+  c10::DataPtr data(impl->_mutable_data_ptr_no_checks().get(), owner.get(), drop_storage,
+                    impl->device());
+  owner.release();  // NOLINT: `data` owns it
+  return data;
+}
 
 }  // namespace
 
@@ -29,12 +47,8 @@ c10::Storage Snapshots::storage_of(const c10::TensorImpl& tensor) {
     impl->mutable_data();
   }
   // The allocator stays null: nothing may resize a snapshot.
-  auto owner = std::make_unique<c10::Storage>(original);
-  c10::DataPtr data(impl->_mutable_data_ptr_no_checks().get(), owner.get(), drop_storage,
-                    impl->device());
-  owner.release();  // NOLINT: `data` owns it
   c10::Storage snapshot(c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), impl->nbytes(), std::move(data), /*allocator=*/nullptr,
+      c10::StorageImpl::use_byte_size_t(), impl->nbytes(), keep(original), /*allocator=*/nullptr,
       /*resizable=*/false));
   storages_.emplace_back(impl, snapshot);
   return snapshot;

@@ -15,7 +15,8 @@ namespace torch_openreg {
 // several times a step), another storage, a resize, another shape. A kernel of a real device has
 // got sizes and raw pointers by then as well.
 //
-// A snapshot keeps the storage alive. A storage that is resized in the meantime has given its block
+// A snapshot keeps the storage alive; with the sanitizer on only its block, so that the storage
+// ends where the program drops it. A storage that is resized in the meantime has given its block
 // back, to be used again in the order of the stream that queued the work, as on a real device.
 class Snapshots {
  public:

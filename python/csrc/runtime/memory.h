@@ -56,6 +56,11 @@ c10::DeviceAllocator* device_allocator();
 // is stream-ordered too. nbytes == 0 gives a null DataPtr on that device.
 c10::DataPtr allocate(std::size_t nbytes, c10::DeviceIndex device);
 
+// The block of `data` for as long as the result lives, whose owner is told nothing of it: to the
+// sanitizer the block is freed when the owner drops it, though it is not handed out again before.
+// Empty if `data` is no block of the allocator.
+c10::DataPtr hold_block(const c10::DataPtr& data);
+
 // As above for any stream, without an owner: orFreeAsync frees it.
 void* allocate_raw(std::size_t nbytes, const OpenregStream& stream);
 
