@@ -600,6 +600,15 @@ def growing_storages():
     out.sum()
 
 
+def operators_that_fail():
+    x, s = ones(), side()
+    with torch.openreg.stream(s):
+        for fails in (lambda: x @ x.view(1, -1), lambda: x + x[:3], lambda: x.copy_(x[:3])):
+            with pytest.raises(RuntimeError):
+                fails()
+    x.add_(1)
+
+
 RIGHT = [
     waits,
     host_synchronises,
@@ -616,6 +625,7 @@ RIGHT = [
     training,
     backward_of_a_side_stream,
     growing_storages,
+    operators_that_fail,
 ]
 
 
@@ -737,6 +747,16 @@ def test_a_fault_of_the_host_is_raised_at_its_line():
         exec(code, {"host": host, "Fault": sanitizer.SanitizerError, "found": found})
         assert [report.second.operator for report in found] == [operator], statement
         torch.openreg.synchronize()
+
+
+def test_what_was_refused_has_not_run():
+    x, y, s = ones(), ones(), side()
+    x.add_(1)
+    with torch.openreg.stream(s), pytest.raises(sanitizer.SanitizerError):
+        torch.add(y, x, out=y)
+    sanitizer.clear()
+    y.sum()
+    assert sanitizer.reports() == []
 
 
 def test_a_tensor_is_no_sequence():

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <cstring>
+#include <exception>
 #include <utility>
 
 #include "python/csrc/aten/random.h"
@@ -62,6 +63,9 @@ CpuCall::CpuCall(std::try_to_lock_t /*try_to_lock*/, const char* op, c10::Device
 CpuCall::CpuCall(c10::DeviceIndex device) : device_(kOpenreg, device), switch_(-1) {}
 
 CpuCall::~CpuCall() {
+  if (sanitizer::enabled() && std::uncaught_exceptions() > 0) [[unlikely]] {
+    sanitizer::operator_failed();
+  }
   for (Entry& entry : entries_) {
     if (entry.alias != nullptr) {
       entry.view.unsafeReleaseTensorImpl();

@@ -89,6 +89,17 @@ void report_all(const std::vector<Finding>& findings) {
   }
 }
 
+// What is refused with an exception does not run.
+void report_all(const std::shared_ptr<const Operation>& operation,
+                const std::vector<Finding>& findings) {
+  try {
+    report_all(findings);
+  } catch (...) {
+    engine().withdraw(*operation);
+    throw;
+  }
+}
+
 std::vector<Finding> use_all(const std::shared_ptr<const Operation>& operation,
                              c10::ArrayRef<Use> uses) {
   std::vector<Finding> findings;
@@ -137,7 +148,7 @@ void operation(const char* name, const c10::Stream& stream, c10::ArrayRef<Use> u
   if (traits.host_waits) {
     engine().host_waits_for_stream(key(stream));
   }
-  report_all(findings);
+  report_all(begun, findings);
 }
 
 void detail::operator_begins(const char* name, const c10::Stream& stream) {
@@ -166,13 +177,21 @@ void detail::operator_uses(const at::Tensor& tensor, bool writes) {
     writes = writes || (also != nullptr && also->is_same(tensor));
   }
   const Use use{&tensor, writes};
-  report_all(use_all(current.operation, use));
+  report_all(current.operation, use_all(current.operation, use));
 }
 
 void detail::operator_makes(const at::Tensor& tensor) {
   if (current.operation != nullptr && !is_reporting) {
     const Use use{&tensor, true};
-    report_all(use_all(current.operation, use));
+    const auto has_run = std::exchange(current.operation, nullptr);  // whatever is thrown now
+    report_all(use_all(has_run, use));
+    current.operation = has_run;
+  }
+}
+
+void detail::operator_failed() noexcept {
+  if (const auto failed = std::exchange(current.operation, nullptr)) {
+    engine().withdraw(*failed);
   }
 }
 
@@ -195,7 +214,7 @@ void detail::raw_copy(const char* name, const c10::Stream& stream, const void* t
     access.tensor.storage_bytes = bytes;
     add(&findings, engine().access(std::move(access)));
   }
-  report_all(findings);
+  report_all(begun, findings);
 }
 
 namespace {
@@ -238,7 +257,7 @@ WorkPtr collective(const WorkDescription& description, const c10::Stream& stream
   auto work = std::make_shared<Work>();
   work->operation = begin(std::move(operation), description, stream, current);
   work->asynchronous = description.asynchronous;
-  report_all(use_all(work->operation, uses));
+  report_all(work->operation, use_all(work->operation, uses));
   Access last;
   for (const Use& use : uses) {
     if (describe_access(*use.tensor, &last)) {
@@ -288,6 +307,7 @@ void work_is(const void* work, WorkPtr issued) {
 void work_never_began(const WorkPtr& issued) noexcept {
   if (issued != nullptr) {
     issued->ended = true;
+    engine().withdraw(*issued->operation);
   }
 }
 

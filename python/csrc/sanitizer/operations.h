@@ -16,6 +16,7 @@ namespace detail {
 void operator_begins(const char* name, const c10::Stream& stream);
 void operator_uses(const at::Tensor& tensor, bool writes);
 void operator_makes(const at::Tensor& tensor);
+void operator_failed() noexcept;
 }  // namespace detail
 
 // A tensor that an operation uses. The tensor has to live as long as this object.
@@ -46,6 +47,13 @@ inline void operator_uses(const at::Tensor& tensor, bool writes) {
 inline void operator_makes(const at::Tensor& tensor) {
   if (enabled()) [[unlikely]] {
     detail::operator_makes(tensor);
+  }
+}
+
+// Or: it has thrown, and has used nothing.
+inline void operator_failed() noexcept {
+  if (enabled()) [[unlikely]] {
+    detail::operator_failed();
   }
 }
 

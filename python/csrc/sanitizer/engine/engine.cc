@@ -161,6 +161,11 @@ std::vector<Finding> Engine::access(Access access) {
   return findings;
 }
 
+void Engine::withdraw(const Operation& operation) {
+  const Lock lock(mutex_);
+  shadow_.forget(operation);
+}
+
 std::vector<Finding> Engine::host_access(Access access) {
   const Lock lock(mutex_);
   std::vector<Finding> findings;

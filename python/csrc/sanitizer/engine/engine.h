@@ -59,6 +59,8 @@ class Engine {
   std::shared_ptr<const Operation> begin(Operation operation, Handle stream);
   // An access of an operation that was begun. Returns what is wrong with it.
   std::vector<Finding> access(Access access);
+  // The operation did not run after all: it was refused, or has failed at once.
+  void withdraw(const Operation& operation);
   // The host reads or writes memory that streams may use too (pinned memory): not remembered, since
   // all that is issued later comes after it.
   std::vector<Finding> host_access(Access access);

@@ -194,6 +194,19 @@ TEST_F(EngineTest, OlderMemoryOfTheStreamIsNotTheFreedOne) {
   EXPECT_TRUE(use(kMain, true, 512, 576).empty());
 }
 
+TEST_F(EngineTest, WhatDidNotRunMeetsNothing) {
+  const auto operation = engine.begin({}, kSide);
+  Access refused;
+  refused.operation = operation;
+  refused.writes = true;
+  refused.region = Region(0, 64);
+  refused.tensor.storage_bytes = storage_bytes;
+  engine.access(refused);
+  engine.withdraw(*operation);
+  EXPECT_TRUE(write(kMain).empty());
+  EXPECT_EQ(read(kSide).size(), 1U);
+}
+
 TEST_F(EngineTest, RecordStreamProtects) {
   engine.allocate(0, 64, kMain);
   read(kSide);

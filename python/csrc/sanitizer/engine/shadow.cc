@@ -1,6 +1,7 @@
 #include "python/csrc/sanitizer/engine/shadow.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace torch_openreg::sanitizer {
@@ -132,6 +133,15 @@ std::vector<AccessPtr> Shadow::take(Address low, Address high) {
   std::sort(taken.begin(), taken.end());
   taken.erase(std::unique(taken.begin(), taken.end()), taken.end());
   return taken;
+}
+
+void Shadow::forget(const Operation& operation) {
+  for (auto cell = cells_.begin(); cell != cells_.end();) {
+    std::erase_if(cell->second.accesses, [&operation](const AccessPtr& access) {
+      return access->operation.get() == &operation;
+    });
+    cell = cell->second.accesses.empty() ? cells_.erase(cell) : std::next(cell);
+  }
 }
 
 bool Shadow::known(Address low, Address high) const {

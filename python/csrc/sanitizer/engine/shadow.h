@@ -28,6 +28,9 @@ class Shadow {
   // Forgets [low, high) and returns what was known of it, each access once.
   std::vector<AccessPtr> take(Address low, Address high);
 
+  // Forgets what an operation was to do that did not run.
+  void forget(const Operation& operation);
+
   bool known(Address low, Address high) const;
   std::size_t cells() const { return cells_.size(); }
 
