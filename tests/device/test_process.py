@@ -94,6 +94,7 @@ def test_the_interpreter_exits_cleanly_with_work_in_flight(leftover):
         from torch_openreg import _C
         stream = torch.openreg.Stream()
         tensor = torch.ones(1 << 20, device="openreg")
+        stream.wait_stream(torch.openreg.current_stream())
         keep = []
         with torch.openreg.stream(stream):
             if {leftover!r} != "nothing":

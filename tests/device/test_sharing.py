@@ -151,6 +151,7 @@ def test_sending_does_not_wait_but_the_receivers_stream_does(child, side_stream)
     held.open()
     to_child.put("opened")
     assert from_child.get(timeout=DEADLINE_S) == [7, 7, 7, 7]
+    stream.synchronize()  # the tensor goes, and its memory is the current stream's
 
 
 def _sum_and_wait(inbox, outbox, tensor):

@@ -10,6 +10,7 @@ import datetime
 import os
 import select
 import tempfile
+import unittest
 
 import torch
 import torch.distributed as dist
@@ -119,6 +120,11 @@ def read_line(pipe, timeout_s=120) -> str:
     if not ready:
         raise TimeoutError(f"no line within {timeout_s} s")
     return pipe.readline()
+
+
+def fault_of_torch(reason):
+    """For a test in which the sanitizer finds a fault of torch: not with the sanitizer on."""
+    return unittest.skipIf(os.environ.get("OPENREG_SANITIZER", "0") not in ("", "0"), reason)
 
 
 def temporary_file_name() -> str:

@@ -87,6 +87,7 @@ class FirstUseTest(RankTestCase):
         sent.wait()
         received.wait()
         self.expect(found, (self.rank + 3) % 4, 1000)
+        dist.barrier()  # a rank that leaves before the others have come is an error for them
 
     def test_a_send_before_a_collective_meets_a_recv_behind_it(self):
         self.init()

@@ -2,7 +2,7 @@
 
 import torch
 import torch.distributed as dist
-from harness import RankTestCase
+from harness import RankTestCase, fault_of_torch
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import (
     DDPCommHookType,
@@ -35,18 +35,19 @@ class HookTest(RankTestCase):
         train(model, optimizer or sgd(model), self.device, self.rank, steps)
         same_parameters(model, reference(self.world_size, steps), tolerance)
 
+    def check_kinds(self, hooks):
+        for kind, tolerance in hooks.items():
+            model = self.ddp(bucket_cap_mb=0.001)
+            register_ddp_comm_hook(kind, model, dist.group.WORLD)
+            self.check(model, tolerance)
+
     def test_hooks_of_torch(self):
         self.init()
         hooks = {
             DDPCommHookType.ALLREDUCE: 1e-5,
             DDPCommHookType.FP16_COMPRESS: 0.01,
-            DDPCommHookType.QUANTIZE_PER_TENSOR: 0.05,
-            DDPCommHookType.QUANTIZE_PER_CHANNEL: 0.05,
         }
-        for kind, tolerance in hooks.items():
-            model = self.ddp(bucket_cap_mb=0.001)
-            register_ddp_comm_hook(kind, model, dist.group.WORLD)
-            self.check(model, tolerance)
+        self.check_kinds(hooks)
         # torch allows them by the names of the backends that have them.
         for hook in (
             default_hooks.bf16_compress_hook,
@@ -59,6 +60,15 @@ class HookTest(RankTestCase):
             model = self.ddp()
             model._register_builtin_comm_hook(kind)
             self.check(model, 0.01)
+
+    @fault_of_torch("the hooks drop scales that the callbacks' streams still read")
+    def test_quantizing_hooks(self):
+        self.init()
+        hooks = {
+            DDPCommHookType.QUANTIZE_PER_TENSOR: 0.05,
+            DDPCommHookType.QUANTIZE_PER_CHANNEL: 0.05,
+        }
+        self.check_kinds(hooks)
 
     def test_power_sgd(self):
         self.init()
@@ -95,6 +105,10 @@ class HookTest(RankTestCase):
             optimizer.consolidate_state_dict(0)
             if self.rank == 0:
                 self.assertEqual(len(optimizer.state_dict()["state"]), len([*model.parameters()]))
+
+    @fault_of_torch("the update does not wait for the copies of the parameters into its buckets")
+    def test_zero_redundancy_optimizers_in_the_backward_pass(self):
+        self.init()
         for hook in (
             ddp_zero_hook.hook_with_zero_step,
             ddp_zero_hook.hook_with_zero_step_interleaved,
@@ -141,6 +155,7 @@ class HookTest(RankTestCase):
         gates[-1].open()
         same_parameters(model, reference(self.world_size, steps), tolerance)
 
+    @fault_of_torch("gradients are dropped that the stream of the conversions still reads")
     def test_native_mixed_precision(self):
         self.init()
         for dtype, tolerance in ((torch.float16, 5e-4), (torch.bfloat16, 0.02)):
