@@ -42,11 +42,33 @@ Status FromNotice(const Notice& notice) {
   return Status(CheckedCode(notice.code), PrintableText(notice.message, sizeof(notice.message)));
 }
 
+namespace {
+
+// Bytes of the character of UTF-8 that `text` begins with; 0: it is none (Unicode, table 3-7).
+size_t CharacterBytes(const std::string& text, size_t at) {
+  const auto byte = [&](size_t i) {
+    return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0;
+  };
+  const auto within = [](int value, int low, int high) { return value >= low && value <= high; };
+  const int lead = byte(0);
+  if (within(lead, 0x20, 0x7e)) return 1;
+  if (!within(lead, 0xc2, 0xf4)) return 0;
+  const int low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
+  const int high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
+  const size_t bytes = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+  bool good = within(byte(1), low, high);
+  for (size_t i = 2; i < bytes; ++i) good = good && within(byte(i), 0x80, 0xbf);
+  return good ? bytes : 0;
+}
+
+}  // namespace
+
 std::string PrintableText(const char* text, size_t capacity) {
   std::string result(text, strnlen(text, capacity));
-  for (char& c : result) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) c = '?';
+  for (size_t at = 0; at < result.size();) {
+    const size_t bytes = CharacterBytes(result, at);
+    if (bytes == 0) result[at] = '?';
+    at += bytes == 0 ? 1 : bytes;
   }
   return result;
 }

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <string>
 
 #include "occl/base/futex.h"
+#include "occl/bootstrap/messages.h"
 
 namespace occl {
 namespace {
@@ -48,6 +50,8 @@ bool ReadWords(const HistoryPlace& place, occlOpRecord_t* record) {
   if (place.version.load(std::memory_order_relaxed) != before) return false;
   std::memcpy(static_cast<void*>(record), words, sizeof(*record));
   record->operation[sizeof(record->operation) - 1] = '\0';
+  const std::string printable = PrintableText(record->operation, sizeof(record->operation));
+  std::memcpy(record->operation, printable.c_str(), printable.size() + 1);
   record->state = std::clamp(record->state, 0, 3);
   // Values that are no enumerators must not reach an enum.
   int datatype, op;

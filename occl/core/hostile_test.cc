@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "occl/bootstrap/messages.h"
 #include "occl/conformance/ranks.h"
 
 namespace occl {
@@ -90,6 +91,9 @@ void RunUntilFailure(const Rank& rank, int64_t end_ms) {
   }
 }
 
+// Fit to be shown by whoever shows errors.
+void ExpectText(const char* text) { EXPECT_EQ(PrintableText(text, std::strlen(text)), text); }
+
 TEST(Hostile, RandomBytesInTheControlSegmentDoNotCrash) {
   const unsigned first_seed = std::random_device{}();
   for (unsigned seed = first_seed; seed < first_seed + 30; ++seed) {
@@ -118,7 +122,9 @@ TEST(Hostile, RandomBytesInTheControlSegmentDoNotCrash) {
             for (int r = 0; r < rank.nranks; ++r) {
               size_t n = records.size();
               EXPECT_EQ(occlCommGetHistory(rank.comm, r, records.data(), &n), occlSuccess);
+              for (size_t i = 0; i < n; ++i) ExpectText(records[i].operation);
             }
+            ExpectText(occlGetLastError(rank.comm));
             running.fetch_sub(1);
           }
         },
