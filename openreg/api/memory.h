@@ -29,8 +29,8 @@ typedef struct orMemPoolStats {
   orMemStat allocatedBytes, reservedBytes, activeBytes, inactiveSplitBytes, requestedBytes;
 } orMemPoolStats;
 
-/* Small allocations (up to 1 MB) have segments of their own; near the limit a small one may lie in
- * a segment for large ones, and then counts as large. */
+/* Small allocations (up to 256 KB) have segments of their own; near the limit a small one may lie
+ * in a segment for large ones, and then counts as large. */
 typedef struct orMemStats {
   size_t structSize; /* in: sizeof(orMemStats) of the caller */
   orMemPoolStats all, smallPool, largePool;

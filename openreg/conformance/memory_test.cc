@@ -374,15 +374,15 @@ TEST(MemoryStats, SmallAndLargeAllocationsAreCountedApart) {
   orMemStats before = AllStats();
   void *small = nullptr, *largest_small = nullptr, *large = nullptr;
   OR_ASSERT_OK(orMallocAsync(&small, 1000, nullptr));
-  OR_ASSERT_OK(orMallocAsync(&largest_small, size_t{1} << 20, nullptr));
-  OR_ASSERT_OK(orMallocAsync(&large, (size_t{1} << 20) + 1, nullptr));
+  OR_ASSERT_OK(orMallocAsync(&largest_small, size_t{1} << 18, nullptr));
+  OR_ASSERT_OK(orMallocAsync(&large, (size_t{1} << 18) + 1, nullptr));
   orMemStats during = AllStats();
   EXPECT_EQ(during.smallPool.allocation.current, before.smallPool.allocation.current + 2);
   EXPECT_EQ(during.largePool.allocation.current, before.largePool.allocation.current + 1);
   EXPECT_EQ(during.smallPool.requestedBytes.current,
-            before.smallPool.requestedBytes.current + 1000 + (1 << 20));
+            before.smallPool.requestedBytes.current + 1000 + (1 << 18));
   EXPECT_EQ(during.largePool.requestedBytes.current,
-            before.largePool.requestedBytes.current + (1 << 20) + 1);
+            before.largePool.requestedBytes.current + (1 << 18) + 1);
   EXPECT_GT(during.smallPool.segment.current, before.smallPool.segment.current);
   EXPECT_GT(during.largePool.reservedBytes.current, before.largePool.reservedBytes.current);
   for (void* ptr : {small, largest_small, large}) OR_ASSERT_OK(orFreeAsync(ptr));

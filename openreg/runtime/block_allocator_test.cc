@@ -85,19 +85,19 @@ TEST_F(BlockAllocatorTest, FreedNeighboursJoin) {
   for (size_t i = 0; i < blocks.size(); i += 2) Free(blocks[i]);
   for (size_t i = 1; i < blocks.size(); i += 2) Free(blocks[i]);
   EXPECT_EQ(Stats().inactiveSplit.current, 0) << "one whole free segment again";
-  void* whole = Allocate(kMegabyte, &first_);
+  void* whole = Allocate(kSmallLimit, &first_);
   EXPECT_EQ(Stats().segment.current, 1);
   Free(whole);
 }
 
 TEST_F(BlockAllocatorTest, BestFitTakesTheSmallestHole) {
-  void* a = Allocate(300 * 1024, &first_);
+  void* a = Allocate(250 * 1024, &first_);
   void* separator = Allocate(70 * 1024, &first_);
-  void* b = Allocate(200 * 1024, &first_);
+  void* b = Allocate(150 * 1024, &first_);
   void* end = Allocate(70 * 1024, &first_);
   Free(a);
   Free(b);
-  EXPECT_EQ(Allocate(190 * 1024, &first_), b);
+  EXPECT_EQ(Allocate(140 * 1024, &first_), b);
   Free(b);
   Free(separator);
   Free(end);
