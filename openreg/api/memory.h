@@ -147,6 +147,11 @@ orError_t orMemcpyAsync(void* dst, const void* src, size_t count, orMemcpyKind k
 orError_t orMemset(void* ptr, int value, size_t count);
 orError_t orMemsetAsync(void* ptr, int value, size_t count, orStream_t stream);
 
+/* For kernels: copies between kernel addresses (or host memory) at once, on the calling thread, in
+ * no stream. As memcpy: the ranges must not overlap and nothing is checked; large ones are written
+ * past the caches, as orMemcpy writes them. */
+void orKernelMemcpy(void* dst, const void* src, size_t count);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

@@ -65,6 +65,34 @@ TEST(Copy, UnalignedPieces) {
   EXPECT_EQ(std::memcmp(target.data(), source.data() + 333, 667), 0);
 }
 
+TEST(Copy, LargeUnalignedPieces) {
+  const size_t size = (size_t{16} << 20) + 4097;
+  std::vector<unsigned char> source = Pattern(size + 200), target(size + 200);
+  Buffer first(size + 200), second(size + 200);
+  OR_ASSERT_OK(orMemcpy(first, source.data(), size + 200, orMemcpyHostToDevice));
+  OR_ASSERT_OK(orMemset(second, 0xa5, size + 200));
+  OR_ASSERT_OK(orMemcpy(second.at(61), first.at(130), size, orMemcpyDeviceToDevice));
+  OR_ASSERT_OK(orMemcpy(target.data(), second, size + 200, orMemcpyDeviceToHost));
+  const auto untouched = [](unsigned char byte) { return byte == 0xa5; };
+  EXPECT_TRUE(std::all_of(target.begin(), target.begin() + 61, untouched));
+  EXPECT_TRUE(std::equal(target.begin() + 61, target.end() - 139, source.begin() + 130));
+  EXPECT_TRUE(std::all_of(target.end() - 139, target.end(), untouched));
+}
+
+TEST(Copy, KernelsCopyBetweenKernelAddresses) {
+  ptrdiff_t delta;
+  OR_ASSERT_OK(orGetKernelDelta(&delta));
+  for (size_t size : {size_t{0}, size_t{1}, size_t{65}, (size_t{16} << 20) + 3}) {
+    std::vector<unsigned char> source = Pattern(size + 7), target(size + 7);
+    Buffer buffer(size + 7);
+    orKernelMemcpy(buffer.at(5) + delta, source.data() + 2, size);
+    orKernelMemcpy(target.data() + 3, buffer.at(5) + delta, size);
+    EXPECT_TRUE(std::equal(target.begin() + 3, target.begin() + 3 + static_cast<ptrdiff_t>(size),
+                           source.begin() + 2))
+        << size;
+  }
+}
+
 TEST(Copy, KindMustFitThePointers) {
   char host[64] = {};
   Buffer buffer(64);

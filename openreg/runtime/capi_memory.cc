@@ -4,6 +4,7 @@
 #include "openreg/runtime/capi_error.h"
 #include "openreg/runtime/copy.h"
 #include "openreg/runtime/faults.h"
+#include "openreg/runtime/streaming_copy.h"
 
 using openreg::BlockAllocator;
 using openreg::Copy;
@@ -328,6 +329,10 @@ orError_t orMemsetAsync(void* ptr, int value, size_t count, orStream_t handle) {
     Faults::BeforeLaunch(stream);
     return openreg::FillInOrder(kernel, value, count, stream);
   });
+}
+
+void orKernelMemcpy(void* dst, const void* src, size_t count) {
+  openreg::CopyBytes(dst, src, count);
 }
 
 }  // extern "C"

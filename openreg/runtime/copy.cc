@@ -3,6 +3,8 @@
 #include <cstring>
 #include <utility>
 
+#include "openreg/runtime/streaming_copy.h"
+
 namespace openreg {
 namespace {
 
@@ -74,8 +76,8 @@ Work CopyWork(const Copy& copy) {
   work.data[0] = reinterpret_cast<uint64_t>(copy.to);
   work.data[1] = reinterpret_cast<uint64_t>(copy.from);
   work.run = [](Work& self) {
-    std::memcpy(reinterpret_cast<void*>(self.data[0]), reinterpret_cast<void*>(self.data[1]),
-                self.bytes);
+    CopyBytes(reinterpret_cast<void*>(self.data[0]), reinterpret_cast<void*>(self.data[1]),
+              self.bytes);
     return orSuccess;
   };
   return work;

@@ -86,6 +86,26 @@ def test_tensors_live_until_the_work_is_done(busy):
     assert tensor.sum().item() == 1 << 16 and thief[0].item() == 9
 
 
+@pytest.mark.parametrize(
+    "copy", [torch.Tensor.copy_, lambda to, by: torch._foreach_copy_([to], [by])]
+)
+@pytest.mark.parametrize("count", [7, (5 << 20) + 3])
+def test_a_copy_has_its_place_in_the_queue_and_keeps_its_source(busy, copy, count):
+    numbers = torch.arange(count, dtype=torch.int32)
+    with torch.openreg.stream(torch.openreg.default_stream()):
+        source, target = numbers.to(DEVICE), torch.zeros(count, dtype=torch.int32, device=DEVICE)
+    source.add_(5)
+    copy(target, source)
+    source.zero_()
+    del source
+    with torch.openreg.stream(torch.openreg.default_stream()):
+        thief = torch.full((count,), -1, dtype=torch.int32, device=DEVICE)
+    target.mul_(2)
+    busy.open()
+    torch.openreg.current_stream().synchronize()
+    assert torch.equal(target.cpu(), 2 * (numbers + 5)) and thief.eq(-1).all().item()
+
+
 def other_data(tensor):
     tensor.data = torch.full((8,), 9.0, device=DEVICE)
 

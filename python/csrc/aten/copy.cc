@@ -27,6 +27,9 @@ bool on_device(const at::Tensor& tensor) { return tensor.device().is_privateuseo
 // reported.
 void copy_now(const OpenregStream& stream, const at::Tensor& self, const at::Tensor& src) {
   report_copy(self, src, stream);
+  if (on_device(self) && on_device(src) && copy_large_bytes(self, src)) {
+    return;
+  }
   CpuCall call((on_device(self) ? self : src).device().index());
   const size_t to = call.add(self, /*written=*/false);
   const size_t from = call.add(src, /*written=*/false);

@@ -3,6 +3,7 @@
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/ops/is_pinned_ops.h>
 
+#include "openreg/api/openreg.h"
 #include "python/csrc/aten/alias.h"
 #include "python/csrc/runtime/host_memory.h"
 #include "python/csrc/runtime/memory.h"
@@ -64,6 +65,16 @@ bool copy_bytes_async(const at::Tensor& self, const at::Tensor& src, const at::T
     // Pinned, but not the allocator's (orHostRegister): nobody else keeps it.
     synchronize_stream(stream);
   }
+  return true;
+}
+
+bool copy_large_bytes(const at::Tensor& self, const at::Tensor& src) {
+  constexpr std::size_t kLargeBytes = std::size_t{1} << 20;
+  if (src.nbytes() < kLargeBytes || self.is_alias_of(src) || !same_bytes(self, src) ||
+      !has_plain_bytes(self) || !has_plain_bytes(src)) {
+    return false;
+  }
+  orKernelMemcpy(kernel_data(self), kernel_data(src), src.nbytes());
   return true;
 }
 

@@ -26,6 +26,11 @@ void* kernel_data(const at::Tensor& tensor);
 bool copy_bytes_async(const at::Tensor& self, const at::Tensor& src, const at::Tensor& host,
                       const OpenregStream& stream);
 
+// Within a hold or task, between tensors of openreg: copies a large range as the runtime does,
+// which is faster than the CPU's kernel. False: nothing was done (few bytes, another type or
+// layout, one storage).
+bool copy_large_bytes(const at::Tensor& self, const at::Tensor& src);
+
 // Within a hold or task of `stream` that copies src to self: a trace shows a transfer of so many
 // bytes where CUDA's would (not where values are converted on the device).
 void report_copy(const at::Tensor& self, const at::Tensor& src, const OpenregStream& stream);

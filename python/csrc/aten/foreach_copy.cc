@@ -3,10 +3,10 @@
 #include <ATen/ops/_foreach_copy_ops.h>
 #include <torch/library.h>
 
-#include <cstring>
 #include <memory>
 #include <vector>
 
+#include "openreg/api/openreg.h"
 #include "python/csrc/aten/copy_bytes.h"
 #include "python/csrc/aten/cpu_call.h"
 #include "python/csrc/aten/snapshot.h"
@@ -48,7 +48,7 @@ void copy_now(at::TensorList self, at::TensorList src) {
   if (moves_bytes(self, src)) {
     for (size_t i = 0; i < self.size(); ++i) {
       if (src[i].nbytes() > 0) {
-        std::memcpy(kernel_data(self[i]), kernel_data(src[i]), src[i].nbytes());
+        orKernelMemcpy(kernel_data(self[i]), kernel_data(src[i]), src[i].nbytes());
       }
     }
     return;
