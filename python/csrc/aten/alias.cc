@@ -31,10 +31,26 @@ Alias::Alias()
                       caffe2::TypeMeta::Make<float>()),
       own_(storage_.getWeakStorageImpl().lock()) {}
 
+// Whether it is contiguous and so on follows from sizes and strides.
+bool Alias::has_metadata_of(const c10::TensorImpl& source) const {
+  constexpr auto kPlain = static_cast<uint8_t>(SizesStridesPolicy::Default);
+  const bool plain = extra_meta_ == nullptr && sizes_strides_policy_ == kPlain && !device_policy_ &&
+                     !layout_policy_ && !has_symbolic_sizes_strides_;
+  const auto& theirs = source.*(&Alias::sizes_and_strides_);
+  return plain && source.*(&Alias::extra_meta_) == nullptr &&
+         storage_offset_ == source.*(&Alias::storage_offset_) &&
+         data_type_ == source.*(&Alias::data_type_) &&
+         is_wrapped_number_ == source.is_wrapped_number() &&
+         sizes_and_strides_.sizes_arrayref() == theirs.sizes_arrayref() &&
+         sizes_and_strides_.strides_arrayref() == theirs.strides_arrayref();
+}
+
 void Alias::assign(const c10::TensorImpl& source, const Alias* shared) {
-  extra_meta_.reset();
-  copy_generic_tensor_metadata(&source, this);
-  device_opt_ = kCpu;
+  if (!has_metadata_of(source)) {
+    extra_meta_.reset();
+    copy_generic_tensor_metadata(&source, this);
+    device_opt_ = kCpu;
+  }
   key_set_ = kAliasKeys | (source.key_set() & kLazyKeys);
   if (shared != nullptr) {
     storage_ = shared->storage_;

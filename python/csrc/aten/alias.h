@@ -38,6 +38,9 @@ class Alias final : public c10::TensorImpl {
   bool is_reusable() const;
 
  private:
+  // What it was last is what `source` is, but for the memory.
+  bool has_metadata_of(const c10::TensorImpl& source) const;
+
   c10::intrusive_ptr<c10::StorageImpl> own_;  // constant after construction
   c10::StorageImpl* expected_ = nullptr;      // own_, or the shared storage
   void* address_ = nullptr;

@@ -66,10 +66,12 @@ CpuCall::~CpuCall() {
   if (sanitizer::enabled() && std::uncaught_exceptions() > 0) [[unlikely]] {
     sanitizer::operator_failed();
   }
-  for (Entry& entry : entries_) {
-    if (entry.alias != nullptr) {
-      entry.view.unsafeReleaseTensorImpl();
-      AliasPool::give_back(c10::intrusive_ptr<Alias>::reclaim(entry.alias));
+  // The last one first: then the next call finds each for the tensor that it last stood for, if it
+  // has the same arguments, as the steps of a training have.
+  for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
+    if (entry->alias != nullptr) {
+      entry->view.unsafeReleaseTensorImpl();
+      AliasPool::give_back(c10::intrusive_ptr<Alias>::reclaim(entry->alias));
     }
   }
 }
@@ -81,6 +83,10 @@ void CpuCall::reserve(size_t count) {
   if (all > kMaxLinearSearch) {
     first_of_.reserve(all);
   }
+}
+
+bool CpuCall::searches_table() const {
+  return first_of_.reserved() || entries_.size() >= kMaxLinearSearch;
 }
 
 // Enters an entry into the table of those that came first.
@@ -97,7 +103,7 @@ void CpuCall::note(std::ptrdiff_t index) {
 
 std::ptrdiff_t CpuCall::find_sharing(const c10::StorageImpl* storage) {
   const auto count = static_cast<std::ptrdiff_t>(entries_.size());
-  if (entries_.size() >= kMaxLinearSearch) {
+  if (searches_table()) {
     for (std::ptrdiff_t i = 0; first_of_.empty() && i < count; ++i) {
       note(i);
     }
@@ -116,7 +122,7 @@ std::ptrdiff_t CpuCall::find_sharing(const c10::StorageImpl* storage) {
 
 std::ptrdiff_t CpuCall::find_again(const c10::TensorImpl* tensor, std::ptrdiff_t sharing) {
   const auto count = static_cast<std::ptrdiff_t>(entries_.size());
-  if (entries_.size() >= kMaxLinearSearch) {
+  if (searches_table()) {
     if (entries_[static_cast<size_t>(sharing)].original->unsafeGetTensorImpl() == tensor) {
       return sharing;
     }
@@ -140,7 +146,7 @@ size_t CpuCall::add(const at::Tensor& original, bool written, bool listed) {
     entries_.push_back({original, &original, nullptr, written, listed});
     return entries_.size() - 1;
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(impl->has_storage(), "openreg has no ", impl->layout(),
+  TORCH_CHECK_NOT_IMPLEMENTED(impl->unsafe_storage(), "openreg has no ", impl->layout(),
                               " tensors: convert the argument with to_dense() or move it with "
                               "cpu() first.");
   c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();

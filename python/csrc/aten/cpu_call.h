@@ -142,6 +142,7 @@ class CpuCall {
   // tensor. -1 if there is none: the entry that is added next has to be it.
   std::ptrdiff_t find_sharing(const c10::StorageImpl* storage);
   std::ptrdiff_t find_again(const c10::TensorImpl* tensor, std::ptrdiff_t sharing);
+  bool searches_table() const;
   void note(std::ptrdiff_t index);
   const Entry* find_storage(const c10::StorageImpl* storage) const;
   const Entry* find_tensor(const c10::TensorImpl* tensor) const;

@@ -14,6 +14,7 @@ namespace torch_openreg {
 class PointerTable {
  public:
   bool empty() const { return count_ == 0; }
+  bool reserved() const { return !slots_.empty(); }
 
   // Makes room for `count` addresses in all.
   void reserve(size_t count) {
