@@ -73,7 +73,7 @@ def _register_device() -> None:
         )
     from torch.utils import backend_registration
 
-    from torch_openreg import backends, defaults, openreg, sharing
+    from torch_openreg import backends, defaults, openreg, refusals, sharing
 
     backend_registration.rename_privateuse1_backend("openreg")
     torch._register_device_module("openreg", openreg)  # type: ignore[no-untyped-call]
@@ -85,6 +85,7 @@ def _register_device() -> None:
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     sharing.register()
     defaults.register(only_accelerator=not _other_accelerator())
+    refusals.register()
     openreg.sanitizer._enable_from_environment()
 
 

@@ -21,6 +21,22 @@ def test_checkpoint_repeats_the_random_numbers():
         x.grad = None
 
 
+def test_inductor_is_refused_for_the_device_alone():
+    def step(x):
+        return x * 2 + 1
+
+    with pytest.raises(Exception, match="no code generator for openreg.*aot_eager"):
+        torch.compile(step)(torch.ones(3, device="openreg"))
+    with pytest.raises(Exception, match="no code generator for openreg.*aot_eager"):
+        torch.compile(lambda x: x.to("openreg") * 2)(torch.ones(3))
+    torch.compiler.reset()
+
+
+def test_data_parallel_is_refused():
+    with pytest.raises(NotImplementedError, match="DistributedDataParallel"):
+        torch.nn.DataParallel(torch.nn.Linear(2, 3).openreg())
+
+
 def test_compile_with_aot_eager():
     def step(x, weight):
         return torch.nn.functional.gelu(x @ weight).sum()
