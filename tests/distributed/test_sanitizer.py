@@ -8,15 +8,20 @@ import gc
 import io
 import linecache
 import os
+import queue
 import re
 import unittest.mock
 
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
 from harness import RankTestCase
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.openreg import sanitizer
 
 N = 256
+FUNCTIONAL = torch.ops._c10d_functional
 _DOCUMENT = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "sanitizer.md")
 
 
@@ -138,6 +143,61 @@ def a_wait_of_another_work(peer):
     return work
 
 
+def a_functional_collective(peer):
+    x = ones()
+    y = FUNCTIONAL.all_reduce(x, "sum", dist.group.WORLD.group_name)  # first
+    return y + 1  # second
+
+
+def a_hook_of_ddp(peer):
+    model = DistributedDataParallel(nn.Linear(8, 8).to("openreg"))
+
+    def hook(_, bucket):
+        dist.all_reduce(bucket.buffer(), async_op=True)  # first
+        future = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    model.register_comm_hook(None, hook)
+    model(ones(8)).sum().backward()  # second
+
+
+def a_hook_of_a_gradient(peer):
+    weight = ones(8).requires_grad_()
+    works = []
+
+    def hook(parameter):
+        works.append(dist.all_reduce(parameter.grad, async_op=True))  # first
+
+    weight.register_post_accumulate_grad_hook(hook)
+    (weight * 2).sum().backward()
+    weight.grad.norm()  # second
+
+
+def a_message_of_another_tag(peer):
+    x, y, z = ones(), ones(), ones()
+    works = [dist.isend(x, peer, tag=1), dist.isend(x, peer, tag=2), dist.irecv(y, peer, tag=1)]
+    last = dist.irecv(z, peer, tag=2)  # first
+    works[2].wait()
+    z.sum()  # second
+    return works, last
+
+
+def what_a_callback_has_made(peer):
+    x, made = ones(), queue.Queue()
+    future = dist.all_reduce(x, async_op=True).get_future()
+    future.then(lambda done: made.put(done.value()[0] * 2))  # first
+    made.get(timeout=60) + 1  # second
+
+
+def a_barrier_of_another_group(peer):
+    x = ones()
+    work = dist.all_reduce(x, group=_groups[0], async_op=True)  # first
+    dist.barrier()
+    x.sum()  # second
+    return work
+
+
 _groups = []
 WRONG = [
     read_before_wait,
@@ -153,6 +213,11 @@ WRONG = [
     a_collective_reads_what_a_stream_writes,
     two_collectives_of_two_groups,
     a_wait_of_another_work,
+    a_functional_collective,
+    a_hook_of_ddp,
+    a_hook_of_a_gradient,
+    a_message_of_another_tag,
+    a_barrier_of_another_group,
 ]
 
 
@@ -212,12 +277,42 @@ def tensors_that_are_not_contiguous(peer):
     x.zero_()
 
 
+def functional_collectives(peer):
+    x = ones()
+    y = FUNCTIONAL.wait_tensor(FUNCTIONAL.all_reduce(x, "sum", dist.group.WORLD.group_name))
+    x.zero_()
+    z = funcol.all_reduce(x, "sum", dist.group.WORLD) + y  # waits when it is used
+    x.add_(z)
+
+
+def hooks_of_ddp(peer):
+    model = DistributedDataParallel(nn.Linear(8, 8).to("openreg"))
+
+    def hook(_, bucket):
+        future = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
+        return future.then(lambda done: done.value()[0] / 2)
+
+    model.register_comm_hook(None, hook)
+    model(ones(8)).sum().backward()
+    model.module.weight.grad.sum()
+
+
+def operations_of_one_group_are_in_order(peer):
+    x = ones()
+    dist.all_reduce(x, async_op=True)
+    dist.all_reduce(x[:10], async_op=True).wait()
+    x.sum()
+
+
 RIGHT = [
     everything_waited_for,
     futures,
     a_dropped_input,
     a_host_that_waits,
     tensors_that_are_not_contiguous,
+    functional_collectives,
+    hooks_of_ddp,
+    operations_of_one_group_are_in_order,
 ]
 
 
@@ -281,6 +376,14 @@ class SanitizerTest(RankTestCase):
                 self.assertIn("group", str(report))
             del caught, report
             self.settle()
+
+    def test_a_callback_runs_on_a_stream_of_its_own(self):
+        self.begin()
+        with self.assertRaises(sanitizer.SanitizerError) as caught:
+            what_a_callback_has_made(1 - self.rank)
+        self.check_marks(
+            caught.exception.report, lambda place: linecache.getline(place.file, place.line)
+        )
 
     def test_right_programs(self):
         self.begin()
