@@ -1,8 +1,12 @@
-"""Groups of other backends beside a default group that is bound to an openreg device.
+"""Groups with other backends besides OCCL.
 
 ``new_group(backend="gloo")`` asks every new group for its backend of the device that the default
 group is bound to (``init_process_group(device_id=...)``). Gloo is one of CUDA's backends, so the
 question has an answer there; of openreg it is none.
+
+A group of several backends ("cpu:gloo,openreg:occl") gets NCCL as the default one where it has it.
+For a plug-in torch compares its name in capitals with the one in the group, so there is none, and
+``destroy_process_group`` warns of that on every rank.
 """
 
 from __future__ import annotations
@@ -17,8 +21,12 @@ def _has_openreg(backend: str) -> bool:
     return "openreg" in c10d.BackendConfig(c10d.Backend(backend)).get_device_backend_map()
 
 
+def _names_occl_among_others(backend: str) -> bool:
+    return "," in backend and any(part.endswith(":occl") for part in backend.split(","))
+
+
 def register() -> None:
-    """Binds to an openreg device only the groups that have a backend for it. Called once."""
+    """Lets torch make such groups as it makes those with NCCL. Called once."""
     make = c10d._new_process_group_helper
 
     @functools.wraps(make)
@@ -33,6 +41,9 @@ def register() -> None:
         device = options.get("device_id")
         if device is not None and device.type == "openreg" and not _has_openreg(backend):
             options["device_id"] = None
-        return make(group_size, group_rank, global_ranks, backend, *args, **options)
+        made = make(group_size, group_rank, global_ranks, backend, *args, **options)
+        if isinstance(made[0], c10d.ProcessGroup) and _names_occl_among_others(backend):
+            made[0]._set_default_backend(c10d.ProcessGroup.BackendType.CUSTOM)
+        return made
 
     c10d._new_process_group_helper = make_unbound  # type: ignore[assignment]

@@ -53,6 +53,12 @@ class InitTest(RankTestCase):
             expected = float(sum(rank + step for rank in range(self.world_size)))
             self.assertEqual(tensor.cpu(), torch.full((4,), expected))
 
+    def test_a_group_with_other_backends_has_occl_as_its_default(self):
+        # Without one, destroy_process_group warns on every rank.
+        group = self.init("cpu:gloo,openreg:occl")
+        self.assertEqual(group.name(), "custom")
+        dist.destroy_process_group()
+
     @parametrize("form", list(FORMS))
     @parametrize("kind", ["env", "tcp", "file", "store"])
     def test_init_communicate_destroy(self, form, kind):
