@@ -74,9 +74,10 @@ orError_t orStreamTryAcquire(orStream_t stream, const char* name);
  * this thread). */
 orError_t orStreamRelease(orStream_t stream);
 /* Ends the hold and lets the stream's worker go on with fn(arg) first, before anything that was
- * queued meanwhile: the rest of an operation that its caller has begun. Inside an outer hold, the
- * rest runs when the outermost one ends. If no worker can be started the error says so, fn is not
- * called, and the hold has ended all the same. */
+ * queued meanwhile: the rest of an operation that its caller has begun. Profilers see one activity,
+ * from the beginning of the hold to the end of the rest, under `name`. Inside an outer hold, the
+ * rest runs when the outermost one ends, and is an activity of its own. If no worker can be started
+ * the error says so, fn is not called, and the hold has ended all the same. */
 orError_t orStreamReleaseTo(orStream_t stream, const char* name, orKernelFn fn, void* arg);
 
 /* ------------------------------------------------------------------------------------ events */

@@ -160,6 +160,29 @@ TEST(Profiler, ReportsKernelsCopiesAndHolds) {
   }
 }
 
+TEST(Profiler, ReportsAHoldAndItsRestAsOne) {
+  Seen seen;
+  Stream stream;
+  OR_ASSERT_OK(orProfilerSetCallback(Record, &seen));
+  KernelOf nothing{[] { return orSuccess; }};
+  OR_ASSERT_OK(orStreamAcquire(stream, "begun", kDeadlineMs));
+  OR_ASSERT_OK(orLaunchKernel("inside", nothing.Run, &nothing, stream));
+  OR_ASSERT_OK(orStreamReleaseTo(stream, "one", nothing.Run, &nothing));
+  ASSERT_TRUE(Drains(stream));
+  OR_ASSERT_OK(orStreamAcquire(stream, "outer", kDeadlineMs));
+  OR_ASSERT_OK(orStreamTryAcquire(stream, "inner"));
+  OR_ASSERT_OK(orStreamReleaseTo(stream, "rest", nothing.Run, &nothing));
+  OR_ASSERT_OK(orStreamRelease(stream));
+  ASSERT_TRUE(Drains(stream));
+  OR_ASSERT_OK(orProfilerSetCallback(nullptr, nullptr));
+  ASSERT_EQ(seen.activities.size(), 4u);
+  const char* names[] = {"inside", "one", "outer", "rest"};
+  for (size_t i = 0; i < 4; ++i) EXPECT_STREQ(seen.activities[i].name, names[i]);
+  EXPECT_LE(seen.activities[1].start_ns, seen.activities[0].start_ns);
+  EXPECT_GE(seen.activities[1].end_ns, seen.activities[0].end_ns);
+  EXPECT_GE(seen.activities[3].start_ns, seen.activities[2].end_ns);
+}
+
 TEST(Profiler, ReportsHoldsAndKernelsAsWhatTheySay) {
   Seen seen;
   Stream stream;

@@ -94,7 +94,8 @@ Status Stream::SetActivity(orActivityKind kind, const char* name, size_t bytes) 
 }
 
 void Stream::Execute(Work& work) {
-  int64_t start_ns = !work.silent && activity_->enabled() ? NowNs() : 0;
+  int64_t start_ns = 0;
+  if (!work.silent && activity_->enabled()) start_ns = work.began_ns != 0 ? work.began_ns : NowNs();
   Work* outer = executing_;
   if (start_ns != 0) executing_ = &work;
   orError_t error;
@@ -355,6 +356,10 @@ Status Stream::ReleaseTo(Work work) {
     entry->sequence = hold_sequence_;
     entry->blocked = true;
     entry->work = std::move(work);
+    // One activity from the beginning of the hold on, not two with a gap while the worker wakes.
+    if (hold_depth_ == 1 && !hold_has_rest_) {
+      entry->work.began_ns = std::exchange(hold_start_ns_, 0);
+    }
     // Behind earlier rests of this hold, before everything else.
     Entry** place = &front_;
     while (*place != nullptr && (*place)->sequence == hold_sequence_) place = &(*place)->next;

@@ -45,6 +45,7 @@ struct Work {
   bool silent = false;      // no activity: waits and marks
   bool any_thread = false;  // short and without side effects: who waits for it may run it
   size_t bytes = 0;
+  int64_t began_ns = 0;  // of the rest of a hold: when the hold began, 0 if it is not reported
   orKernelFn kernel = nullptr;
   orHostFn host = nullptr;
   void* arg = nullptr;
