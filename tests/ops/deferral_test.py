@@ -1,5 +1,8 @@
 """Operators on a stream that is busy: queued where their results exist, and still right."""
 
+import importlib
+import threading
+
 import pytest
 import torch
 import torch_openreg  # noqa: F401
@@ -174,7 +177,7 @@ def test_host_memory_may_change_after_the_call(busy):
     with torch.openreg.stream(torch.openreg.default_stream()):
         tensor = torch.zeros(4, device=DEVICE)
     host = torch.ones(4)
-    tensor.copy_(host)
+    tensor.copy_(host, non_blocking=True)
     scalar = torch.tensor(2.0)
     tensor.add_(scalar)
     host.fill_(100)
@@ -182,6 +185,17 @@ def test_host_memory_may_change_after_the_call(busy):
     busy.open()
     torch.openreg.current_stream().synchronize()
     assert tensor.tolist() == [3] * 4
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_a_blocking_copy_to_the_device_is_complete_when_it_returns(busy, pinned):
+    """As on CUDA: what it made may be used on every stream without a wait."""
+    threading.Timer(0.2, busy.open).start()
+    host = torch.arange(6.0)
+    made = (host.pin_memory() if pinned else host).to(DEVICE)
+    assert torch.openreg.current_stream().query()
+    with torch.openreg.stream(torch.openreg.Stream()):
+        assert made.mul(2).tolist() == [0, 2, 4, 6, 8, 10]
 
 
 def test_a_pinned_copy_to_the_host_does_not_wait(busy):
@@ -215,3 +229,42 @@ def test_what_it_would_be_on_the_device_only_fails_at_the_synchronise(busy):
     busy.open()
     with pytest.raises(RuntimeError, match="index"):
         torch.openreg.current_stream().synchronize()
+
+
+# Operators whose meta kernels in Python want all tensors on one device.
+HOST_SCALARS = {
+    "div floor": lambda host, a: torch.div(host, a, rounding_mode="floor"),
+    "div trunc": lambda host, a: torch.div(host, a, rounding_mode="trunc"),
+    "div by the host's": lambda host, a: torch.div(a, host, rounding_mode="floor"),
+    "floor_divide": torch.floor_divide,
+    "copysign": torch.copysign,
+    "copysign of a number": lambda host, a: torch.copysign(a, -3.5),
+    "remainder": torch.remainder,
+    "fmod": torch.fmod,
+    "where": lambda host, a: torch.where(a > 0, host, a),
+    "pow": lambda host, a: host.abs() ** a,
+    "atan2": torch.atan2,
+    "lerp": lambda host, a: torch.lerp(a, a * a, host),
+    "clamp": lambda host, a: torch.clamp(a, min=host),
+    "in place": lambda host, a: a.clone().div_(host, rounding_mode="trunc"),
+    "out": lambda host, a: torch.div(host, a, rounding_mode="floor", out=torch.empty_like(a)),
+    "a number of its kind": lambda host, a: torch.div(7, a, rounding_mode="floor"),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
+@pytest.mark.parametrize("name", HOST_SCALARS)
+def test_scalars_of_the_host_meet_meta_kernels_written_in_python(name, dtype):
+    importlib.import_module("torch._meta_registrations")  # as every `import torch._dynamo` does
+    call = HOST_SCALARS[name]
+    host, numbers = torch.tensor(-7, dtype=dtype), torch.tensor([2.0, -3, 4, 5])
+    expected = call(host, numbers)
+    tensor = numbers.to(DEVICE)
+    stream = torch.openreg.Stream()
+    with torch.openreg.stream(stream):
+        gate = _C._StreamGate(stream, DEADLINE_S)
+        threading.Timer(0.2, gate.open).start()  # some have to wait for the stream
+        found = call(host, tensor)
+        stream.synchronize()
+    assert found.dtype == expected.dtype
+    torch.testing.assert_close(found.cpu(), expected, equal_nan=True)

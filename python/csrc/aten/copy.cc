@@ -71,7 +71,8 @@ void sanitize(const OpenregStream& stream, const at::Tensor& self, const at::Ten
   use(src, false);
   use(self, true);
   sanitizer::operation(kCopyName, stream, uses);
-  if (!on_device(self) && uses.size() < 2) {
+  const bool crosses = on_device(self) != on_device(src);
+  if (crosses && (!non_blocking || (!on_device(self) && uses.size() < 2))) {
     sanitizer::host_saw_stream(stream);
   }
 }
@@ -155,14 +156,20 @@ void copy_to_host(const at::Tensor& self, const at::Tensor& src, bool non_blocki
 void copy_to_device(const at::Tensor& self, const at::Tensor& src, bool non_blocking) {
   const OpenregStream stream = current_stream(self.device().index());
   sanitize(stream, self, src, non_blocking);
-  if (non_blocking && src.is_cpu() && copy_bytes_async(self, src, src, stream)) {
+  if (!on_device(src) && !non_blocking) {
+    // As CUDA's: what it made may be used on every stream then, without a wait.
+    const StreamHold hold(stream, kCopyName);
+    copy_now(stream, self, src);
+    return;
+  }
+  if (src.is_cpu() && copy_bytes_async(self, src, src, stream)) {
     return;
   }
   if (TryStreamHold hold(stream, kCopyName); hold) {
     copy_now(stream, self, src);
     return;
   }
-  const bool host_may_change = !on_device(src) && !(non_blocking && is_pinned(src));
+  const bool host_may_change = !on_device(src) && !is_pinned(src);
   queue_copy(stream, self,
              host_may_change ? at::_ops::clone::call(src, at::MemoryFormat::Preserve) : src);
 }

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -25,13 +26,21 @@ using c10::DispatchKey;
 using c10::DispatchKeySet;
 using torch::jit::Stack;
 
+bool is_host_scalar(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device().is_cpu() && tensor.dim() == 0;
+}
+
 at::Tensor to_meta(const at::Tensor& tensor) {
-  if (!tensor.defined() || (tensor.device().is_cpu() && tensor.dim() == 0)) {
-    return tensor;  // meta kernels take scalars of the host, as the device's do
+  if (!tensor.defined()) {
+    return tensor;
   }
-  return at::_ops::empty_strided::call(tensor.sym_sizes(), tensor.sym_strides(),
-                                       tensor.scalar_type(), std::nullopt,
-                                       c10::Device(c10::DeviceType::Meta), std::nullopt);
+  at::Tensor meta =
+      at::_ops::empty_strided::call(tensor.sym_sizes(), tensor.sym_strides(), tensor.scalar_type(),
+                                    std::nullopt, c10::Device(c10::DeviceType::Meta), std::nullopt);
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+    meta.unsafeGetTensorImpl()->set_wrapped_number(true);
+  }
+  return meta;
 }
 
 struct MetaRun {
@@ -41,6 +50,22 @@ struct MetaRun {
   std::vector<at::Tensor> arguments;
 };
 
+MetaRun run_meta_kernel(const c10::OperatorHandle& op, const Stack& arguments,
+                        bool keep_host_scalars) {
+  MetaRun run;
+  run.results = arguments;
+  replace_tensors(op.schema(), run.results.data(), [&](const at::Tensor& tensor, bool written) {
+    at::Tensor meta = keep_host_scalars && is_host_scalar(tensor) ? tensor : to_meta(tensor);
+    if (written && tensor.defined()) {
+      run.written.emplace_back(tensor, meta);
+    }
+    run.arguments.push_back(meta);
+    return meta;
+  });
+  op.redispatchBoxed(DispatchKeySet(DispatchKey::Meta), &run.results);
+  return run;
+}
+
 // Runs the meta kernel. Nothing if there is none, or none that could know the results' shapes: the
 // out= forms of nonzero and masked_select have one in Python that only throws.
 std::optional<MetaRun> run_on_meta(const c10::OperatorHandle& op, const Stack& arguments) {
@@ -48,22 +73,24 @@ std::optional<MetaRun> run_on_meta(const c10::OperatorHandle& op, const Stack& a
       op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output)) {
     return std::nullopt;
   }
-  MetaRun run;
-  run.results = arguments;
-  replace_tensors(op.schema(), run.results.data(), [&](const at::Tensor& tensor, bool written) {
-    at::Tensor meta = to_meta(tensor);
-    if (written && tensor.defined()) {
-      run.written.emplace_back(tensor, meta);
-    }
-    run.arguments.push_back(meta);
-    return meta;
+  bool host_scalars = false;
+  for_each_tensor(op.schema(), arguments, [&](const at::Tensor& tensor, bool) {
+    host_scalars = host_scalars || is_host_scalar(tensor);
   });
   try {
-    op.redispatchBoxed(DispatchKeySet(DispatchKey::Meta), &run.results);
+    if (host_scalars) {
+      // Some meta kernels in Python want all tensors on one device (copysign, div with a rounding
+      // mode), others read scalars of the host.
+      try {
+        return run_meta_kernel(op, arguments, /*keep_host_scalars=*/false);
+      } catch (const std::exception&) {
+        // The other form decides.
+      }
+    }
+    return run_meta_kernel(op, arguments, /*keep_host_scalars=*/true);
   } catch (const c10::NotImplementedError&) {
     return std::nullopt;
   }
-  return run;
 }
 
 // True if the meta kernel exists and resized nothing that is written.
