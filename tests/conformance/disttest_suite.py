@@ -131,7 +131,10 @@ def _build(config):
             os.dup2(descriptor, 2)
             if mode != "asis" and device != "cpu":
                 module = getattr(torch, device)
-                module.set_device(rank % max(1, module.device_count()))
+                # The CPU's half of the suite knows one device: ranks compare what they got by
+                # pickle, and a tensor keeps its device there.
+                own = mode == "port" or config["own_devices"]
+                module.set_device(rank % max(1, module.device_count()) if own else 0)
                 if mode == "default-device":
                     torch.set_default_device(device)
             super()._run(rank, test_name, file_name, parent_pipe, **kwargs)

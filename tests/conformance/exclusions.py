@@ -14,8 +14,4 @@ EXCLUSIONS = {
         "asserts that wait() blocks the host until the transfer is complete, as gloo's does; on a "
         "device it orders the stream"
     ),
-    r"default-device:test_gather_object": (
-        "compares a tensor that another rank pickled, and that keeps its device, with one on this "
-        "rank's device; the mode port has the device's form of this test"
-    ),
 }

@@ -17,13 +17,15 @@ _GLOO_HALF = [
     (r"torch\.DoubleTensor\(1\)", "torch.empty(1, dtype=torch.double)"),
 ]
 
-# Work that an accelerator does in seconds and a processor in half an hour; what is tested does not
-# depend on the size.
+# Work that an accelerator does in seconds and a processor in half an hour, or with more memory than
+# it has; what is tested does not depend on the size.
 _SIZES = [
     (
         r"def test_ddp_uneven_inputs\(self\):\n            dim = 1000",
         r"def test_ddp_uneven_inputs(self):\n            dim = 40",
     ),
+    # Ten times the elements with each rank: at 8 ranks 5 GB in each of them.
+    (r"10 \*\* \(i \+ 1\)", "10 * 3**i"),
 ]
 
 _MOVE = ".to(device=_device("

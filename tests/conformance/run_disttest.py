@@ -38,6 +38,12 @@ def parse(arguments):
     parser.add_argument("backend", nargs="?", default="occl")
     parser.add_argument("--module", action="append", default=[])
     parser.add_argument("--device", default="openreg")
+    parser.add_argument(
+        "--own-devices",
+        action="store_true",
+        help="in the mode default-device, too, a device for each rank (port does so always): for "
+        "libraries that refuse ranks that share one; tests of objects with tensors then fail",
+    )
     parser.add_argument("--world-size", default="2", help="a number, or several: 2,4,8")
     parser.add_argument("--mode", default="port", help="see above; several: port,default-device")
     parser.add_argument("-k", dest="only", default="", help="run tests that match this expression")
@@ -62,6 +68,7 @@ def prepare(options, logs, folder):
         "modules": options.module,
         "device": options.device,
         "mode": options.mode,
+        "own_devices": options.own_devices,
         "logs": logs,
     }
     here = os.path.dirname(os.path.abspath(__file__))
