@@ -1,8 +1,9 @@
 """Programs written for CUDA and NCCL train on openreg and OCCL with their names replaced.
 
 programs/ holds them. Each is run twice: with "cuda" and "nccl" replaced by "openreg" and "occl",
-and by "cpu" and "gloo" (there with CUDA's functions that the CPU lacks); the losses are equal.
-Workers are forked from this process, which has imported torch and used no device.
+and by "cpu" and "gloo" (there with CUDA's functions that the CPU lacks), as one rank with the whole
+batch where the program can; the losses are equal. Workers are forked from this process, which has
+imported torch and used no device.
 """
 
 import os
@@ -11,9 +12,11 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.distributed.checkpoint  # noqa: F401  (so that the workers need not)
 import torch.distributed.fsdp
 import torch.distributed.tensor.parallel
@@ -25,7 +28,35 @@ PROGRAMS = Path(__file__).parent / "programs"
 OPENREG = {"cuda": "openreg", "nccl": "occl"}
 # What `import torch` does by itself where the wheel is installed.
 OPENREG["\nimport torch\n"] = "\nimport torch\nimport torch_openreg\n"
-CPU = {"cuda": "cpu", "nccl": "gloo"}
+# torch.load knows one CPU.
+CPU = {"cuda:{gpu}": "cpu", "cuda": "cpu", "nccl": "gloo"}
+# FSDP1 wants it of accelerators only; one rank needs none.
+CPU["sync_module_states=True"] = "sync_module_states=False"
+CUDA_ONLY = [
+    "empty_cache",
+    "get_device_capability",
+    "get_device_name",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "memory_reserved",
+    "memory_summary",
+    "reset_peak_memory_stats",
+    "set_rng_state",
+]
+
+
+T5 = [
+    "",
+    "--policy size --strategy SHARD_GRAD_OP --offload",
+    "--dtype float16",
+]
+# DDP fails with any other schedule in torch 2.13, on every backend: its buckets count twice.
+PIPELINES = [
+    "--schedule 1F1B",
+    "--schedule Interleaved1F1B --stages 2 --wrap fsdp2",
+    "--schedule GPipe --pipeline 4 --wrap fsdp2",
+]
 
 
 def translated(program: str, names: dict[str, str], folder: Path) -> Path:
@@ -40,11 +71,23 @@ def translated(program: str, names: dict[str, str], folder: Path) -> Path:
 def give_the_cpu_what_cuda_has() -> None:
     """The programs call it through torch.cuda, which has become torch.cpu."""
     os.environ["LOCAL_RANK"] = "0"
-    torch.cpu.manual_seed_all = lambda seed: None
-    torch.cpu.max_memory_allocated = lambda: 0
+    event = mock.MagicMock()
+    event.elapsed_time = lambda end: 1.0
+    torch.cpu.Event = lambda **options: event
+    stream = torch.cpu.Stream
+    torch.cpu.Stream = lambda device=None, priority=-1: stream(priority)
+    for name in CUDA_ONLY:
+        setattr(torch.cpu, name, mock.MagicMock(return_value=0))
+    torch.cpu.get_rng_state = lambda device: torch.get_rng_state()
     torch.backends.cpu.matmul = torch.backends.cuda.matmul
     for kind in (torch.Tensor, nn.Module):
         kind.cpu = lambda self, *args, **kwargs: self
+    torch.Tensor.record_stream = lambda self, stream: None
+    # torch has it for accelerators only; one rank needs none.
+    nn.SyncBatchNorm.convert_sync_batchnorm = lambda module: module
+    # With device_ids torch takes it for one of the accelerator's.
+    barrier = dist.barrier
+    dist.barrier = lambda *_, **__: barrier()
     on_devices = nn.parallel.DistributedDataParallel.__init__
 
     def on_the_cpu(self, module, device_ids=None, output_device=None, **options):
@@ -81,7 +124,7 @@ def run(program, names, folder, ranks, *arguments, restarts=0) -> str:
     )
     log = str(folder / "log")
     try:
-        elastic_launch(config, worker)(str(path), list(arguments), names is CPU, log)
+        elastic_launch(config, worker)(str(path), list(arguments), names["nccl"] == "gloo", log)
     except BaseException:
         for rank in range(ranks):
             if os.path.exists(f"{log}.{rank}"):
@@ -115,6 +158,52 @@ def test_llama_with_fsdp_and_tensor_parallelism(tmp_path):
     same(run("llama_fsdp_tp.py", OPENREG, tmp_path / "openreg", 4), expected, 12)
     mixed = run("llama_fsdp_tp.py", OPENREG, tmp_path / "mixed", 4, "--param-dtype", "bfloat16")
     assert losses(mixed)[::2] == pytest.approx(losses(expected)[::2], rel=0.02)
+
+
+def test_convnet_with_amp_and_exact_resumption(tmp_path):
+    expected = run("convnet_ddp.py", CPU, tmp_path / "cpu", 1, "--batch-size", "16")
+    folder = tmp_path / "openreg"
+    found = run("convnet_ddp.py", OPENREG, folder, 2, "--epochs", "2", "--compress")
+    assert "device: OpenReg" in found
+    # The log goes on where it was.
+    found = run("convnet_ddp.py", OPENREG, folder, 2, "--epochs", "3")
+    assert "resuming at epoch 2" in found
+    same(found, expected, 9, 1e-3)
+    mixed = run("convnet_ddp.py", OPENREG, tmp_path / "mixed", 2, "--amp")
+    assert losses(mixed) == pytest.approx(losses(expected), rel=0.02)
+
+
+@pytest.mark.parametrize("options", T5)
+def test_t5_with_fsdp1(tmp_path, options):
+    expected = run("t5_fsdp1.py", CPU, tmp_path / "cpu", 1, "--batch-size", "8")
+    found = run("t5_fsdp1.py", OPENREG, tmp_path / "openreg", 2, *options.split())
+    same(found, expected, 8, 2e-4 if "float16" not in options else 0.03)
+
+
+@pytest.mark.parametrize("options", PIPELINES)
+def test_pipeline_with_replicas(tmp_path, options):
+    expected = run("pipeline_ddp.py", CPU, tmp_path / "cpu", 1, "--pipeline", "1")
+    found = run("pipeline_ddp.py", OPENREG, tmp_path / "openreg", 4, *options.split())
+    same(found, expected, 5)
+
+
+def test_resnet_with_synchronised_batch_norm(tmp_path):
+    """A program that spawns its ranks, as users' do; their last batches are uneven."""
+    # One rank with the whole batch needs no peer, and is not spawned.
+    one = {"mp.spawn(": "main_worker(0, arguments) or (lambda *_, **__: None)("}
+    whole = ["--world-size", "1", "--batch-size", "16"]
+    expected = run("resnet_imagenet.py", CPU | one, tmp_path / "cpu", 1, *whole)
+    path = translated("resnet_imagenet.py", OPENREG, tmp_path / "openreg")
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        cwd=path.parent,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    same(done.stdout, expected, 12)
 
 
 def test_torchrun_restarts_the_ranks(tmp_path):
