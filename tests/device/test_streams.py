@@ -408,6 +408,9 @@ def test_backward_runs_on_the_forward_stream():
     assert torch.equal(weight.grad.cpu(), torch.full((8,), 2.0))
 
 
+@pytest.mark.skipif(
+    torch.openreg.sanitizer.is_enabled(), reason="frees what a stream still reads, on purpose"
+)
 def test_what_queued_work_uses_lives_until_it_has_run():
     stream = torch.openreg.Stream()
     source = torch.full((1 << 16,), 7.0, device="openreg")
