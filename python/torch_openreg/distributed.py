@@ -93,6 +93,8 @@ def register() -> None:
         dist.Backend.register_backend(
             BACKEND_NAME, _create_process_group, extended_api=True, devices=[DEVICE_NAME]
         )
+        # Beside is_nccl_available and is_gloo_available.
+        dist.is_occl_available = lambda: True  # type: ignore[attr-defined]
         dtensor_random.register()
         ddp.register()
         groups.register()

@@ -12,7 +12,7 @@ from torch_openreg.distributed import ProcessGroupOCCL
 
 
 def test_backend_is_registered_for_the_device():
-    assert "occl" in dist.Backend.backend_list
+    assert "occl" in dist.Backend.backend_list and dist.is_occl_available()
     assert dist.Backend.OCCL == "occl"
     assert dist.Backend.default_device_backend_map["openreg"] == "occl"
     assert dist.Backend.backend_capability["occl"] == ["openreg"]
