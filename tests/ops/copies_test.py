@@ -83,3 +83,24 @@ def test_a_storage_can_be_emptied_and_filled_again():
     tensor.untyped_storage().resize_(16)
     tensor.copy_(torch.arange(4.0))
     assert tensor.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.float8_e4m3fn),
+        *(torch.int8, torch.int16, torch.int32, torch.int64, torch.bool, torch.complex64),
+        *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+    ],
+)
+def test_one_element_for_the_host(dtype):
+    host = torch.tensor([1, 0, 3]).to(dtype)
+    device = host.to(DEVICE)
+    for index in range(3):
+        found, wanted = device[index].item(), host[index].item()
+        assert found == wanted and type(found) is type(wanted)
+    assert torch.tensor([2.5 - 1j], device=DEVICE).conj().item() == 2.5 + 1j
+    assert torch.tensor([2.5 - 1j], device=DEVICE).conj().imag.item() == 1
+    assert torch._efficientzerotensor((1,), device=DEVICE).item() == 0
+    with pytest.raises(RuntimeError, match="cannot be converted to Scalar"):
+        device.item()
