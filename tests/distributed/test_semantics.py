@@ -258,4 +258,5 @@ class DestroyTest(RankTestCase):
         after = counts()
         self.assertLessEqual(after[0], before[0] + 1)
         self.assertLessEqual(after[1], before[1] + 1)
-        self.assertLessEqual(after[2], before[2] + 4)
+        # The heaps of Python and the C library grow by a few (the sanitizer keeps notes).
+        self.assertLessEqual(after[2], before[2] + 10)
