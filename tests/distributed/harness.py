@@ -124,7 +124,7 @@ def read_line(pipe, timeout_s=120) -> str:
 
 def fault_of_torch(reason):
     """For a test in which the sanitizer finds a fault of torch: not with the sanitizer on."""
-    return unittest.skipIf(os.environ.get("OPENREG_SANITIZER", "0") not in ("", "0"), reason)
+    return unittest.skipIf(torch.openreg.sanitizer.is_enabled(), reason)
 
 
 def temporary_file_name() -> str:

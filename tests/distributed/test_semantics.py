@@ -258,5 +258,6 @@ class DestroyTest(RankTestCase):
         after = counts()
         self.assertLessEqual(after[0], before[0] + 1)
         self.assertLessEqual(after[1], before[1] + 1)
-        # The heaps of Python and the C library grow by a few (the sanitizer keeps notes).
-        self.assertLessEqual(after[2], before[2] + 10)
+        # Heaps grow by a few mappings, by more where the sanitizer keeps notes.
+        few = 10 if torch.openreg.sanitizer.is_enabled() else 4
+        self.assertLessEqual(after[2], before[2] + few)
