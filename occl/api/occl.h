@@ -33,14 +33,12 @@
  * rounded once; the result is bitwise equal on all ranks, in every run, for every algorithm.
  *
  * ENVIRONMENT (read once per process)
- *   - OCCL_DEBUG: VERSION, WARN (default), INFO, TRACE, each with what comes before it. Lines go to
- *     stderr.
+ *   - OCCL_DEBUG: VERSION, WARN (default), INFO, TRACE, each with what comes before it; to stderr.
  *   - OCCL_DEBUG_SUBSYS: what INFO and TRACE show, of INIT, COLL, P2P, SHM, ENV, ALL, separated by
  *     commas (default INIT,ENV); a leading ^ means all but these. COLL and P2P show each operation,
  *     with TRACE its end too.
  *   - OCCL_DEBUG_FILE: a file to append to instead; %h is the host's name, %p the process id.
- *   - OCCL_ALGO: oneshot, direct or staged: taken wherever it fits, not by size. The same on all
- *     ranks.
+ *   - OCCL_ALGO: oneshot, direct or staged, on all ranks: taken wherever it fits, not by size.
  *   - OCCL_TIMEOUT_MS: default of occlConfig_t::timeout_ms.
  */
 #ifndef OCCL_API_OCCL_H_
@@ -150,11 +148,11 @@ typedef struct occlUniqueId {
   char internal[OCCL_UNIQUE_ID_BYTES];
 } occlUniqueId;
 
-/* A store of keys that all ranks share, given by the caller (torch's c10d::Store, MPI, a file). It
- * is used only inside the call it is passed to. Values are at most 4096 bytes. `get` waits for the
- * key for at most timeout_ms (occlTimeout). `add` adds to the number under the key (0 at first), in
- * one step for all ranks, and gives the sum; it may be NULL where occlConfig_t::early is not used.
- * The functions are called on the calling thread only. */
+/* A store of keys that all ranks share, given by the caller (torch's c10d::Store, MPI, a file),
+ * used only inside the call it is passed to, on the calling thread. Values are at most 4096 bytes.
+ * `get` waits for the key for at most timeout_ms (occlTimeout). `add` adds to the number under the
+ * key (0 at first), at once for all ranks, and gives the sum; NULL where occlConfig_t::early is
+ * unused. */
 typedef struct occlStore {
   void* context;
   occlResult_t (*set)(void* context, const char* key, const void* value, size_t size);
@@ -216,6 +214,10 @@ occlResult_t occlCommDestroy(occlComm_t comm);
  * on all others; later ones are refused. The communicator must still be destroyed. `reason` may be
  * NULL. */
 occlResult_t occlCommAbort(occlComm_t comm, const char* reason);
+/* The same for a rank that has not joined and will not, with the arguments of init in a store; also
+ * for ranks that come later. Waits for the store only, as that does, and gives its errors. */
+occlResult_t occlCommAbortInit(int nranks, int rank, const occlStore_t* store,
+                               const occlConfig_t* config, const char* reason);
 /* occlSuccess while the communicator is good, else what made it fail. Never blocks. */
 occlResult_t occlCommGetAsyncError(occlComm_t comm, occlResult_t* asyncError);
 occlResult_t occlCommCount(occlComm_t comm, int* count);
@@ -264,9 +266,7 @@ occlResult_t occlRequestGetSource(occlRequest_t request, int* source);
 occlResult_t occlRequestFree(occlRequest_t request);
 
 /* -------------------------------------------------------------------------------- collectives
- *
- * `count` may be 0: the ranks still agree, nothing is read or written.
- */
+ * `count` may be 0: the ranks still agree, nothing is read or written. */
 
 /* In place: sendbuff == recvbuff. */
 occlResult_t occlAllReduce(const void* sendbuff, void* recvbuff, size_t count,

@@ -29,6 +29,8 @@ class Meeting {
   virtual void ReportFailure(const LeaderInfo& info, const Status& status) = 0;
   // Called by the leader now and then: why a rank cannot come.
   virtual Status CheckFailure(const LeaderInfo& info) = 0;
+  // Why somebody has ended the communicator without being in it; ok: nobody has.
+  virtual Status CheckAborted() { return Status(); }
   // True for exactly one of the ranks that ask. Only for ranks that join without waiting.
   virtual Status ComesFirst(bool* first) = 0;
 };

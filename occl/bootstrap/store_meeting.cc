@@ -20,13 +20,27 @@ Status StoreMeeting::Publish(const LeaderInfo& info) {
                occlGetErrorString(result));
 }
 
+occlResult_t StoreMeeting::Get(const std::string& key, LeaderInfo* info, size_t* size,
+                               const Deadline& deadline, Status* aborted) {
+  while (true) {
+    const int64_t remaining_ns = deadline.RemainingNs();
+    int64_t timeout_ms = remaining_ns == INT64_MAX ? -1 : remaining_ns / 1'000'000 + 1;
+    const bool last = !slices_ || (timeout_ms >= 0 && timeout_ms <= kSlice_ms);
+    if (!last) timeout_ms = kSlice_ms;
+    const occlResult_t result =
+        store_.get(store_.context, key.c_str(), info, sizeof(*info), size, timeout_ms);
+    if (result != occlTimeout || last) return result;
+    *aborted = CheckAborted();
+    if (!aborted->ok()) return aborted->code();
+  }
+}
+
 Status StoreMeeting::Find(LeaderInfo* info, const Deadline& deadline) {
   const std::string key = prefix_ + "leader";
-  const int64_t remaining_ns = deadline.RemainingNs();
-  const int64_t timeout_ms = remaining_ns == INT64_MAX ? -1 : remaining_ns / 1'000'000 + 1;
   size_t size = 0;
-  const occlResult_t result =
-      store_.get(store_.context, key.c_str(), info, sizeof(*info), &size, timeout_ms);
+  Status aborted;
+  const occlResult_t result = Get(key, info, &size, deadline, &aborted);
+  OCCL_RETURN_IF_ERROR(aborted);
   if (result == occlTimeout) {
     return Error(occlTimeout,
                  "rank 0 (or the one that came first) did not come in time: it has not set the "
@@ -74,6 +88,25 @@ Status StoreMeeting::CheckFailure(const LeaderInfo& info) {
   size_t size = 0;
   const occlResult_t result = store_.get(store_.context, FailureKey(info).c_str(), &notice,
                                          sizeof(notice), &size, /*timeout_ms=*/1);
+  if (result != occlSuccess || size != sizeof(notice)) return CheckAborted();
+  return FromNotice(notice);
+}
+
+Status StoreMeeting::Abort(const Status& why) {
+  const std::string key = prefix_ + "aborted";
+  const Notice notice = MakeNotice(why);
+  const occlResult_t result = store_.set(store_.context, key.c_str(), &notice, sizeof(notice));
+  if (result == occlSuccess) return Status();
+  return Error(result, "the store could not set the key %s: %s", key.c_str(),
+               occlGetErrorString(result));
+}
+
+Status StoreMeeting::CheckAborted() {
+  const std::string key = prefix_ + "aborted";
+  Notice notice;
+  size_t size = 0;
+  const occlResult_t result =
+      store_.get(store_.context, key.c_str(), &notice, sizeof(notice), &size, /*timeout_ms=*/1);
   if (result != occlSuccess || size != sizeof(notice)) return Status();
   return FromNotice(notice);
 }

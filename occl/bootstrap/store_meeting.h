@@ -10,9 +10,14 @@ namespace occl {
 
 class StoreMeeting final : public Meeting {
  public:
-  // `prefix` starts every key; the store must outlive this.
-  StoreMeeting(const occlStore_t& store, std::string prefix)
-      : store_(store), prefix_(std::move(prefix)) {}
+  // Of ranks that ask the store for no longer than kSlice_ms at a time, because it may hold news of
+  // another kind.
+  static constexpr int64_t kSlice_ms = 200;
+
+  // `prefix` starts every key; the store must outlive this. `slices`: a `get` of it may run out of
+  // time and be asked again.
+  StoreMeeting(const occlStore_t& store, std::string prefix, bool slices)
+      : store_(store), prefix_(std::move(prefix)), slices_(slices) {}
 
   void ChooseAddress(LeaderInfo* info) override;
   Status Publish(const LeaderInfo& info) override;
@@ -20,12 +25,18 @@ class StoreMeeting final : public Meeting {
   void ReportFailure(const LeaderInfo& info, const Status& status) override;
   Status CheckFailure(const LeaderInfo& info) override;
   Status ComesFirst(bool* first) override;
+  Status CheckAborted() override;
+  // What CheckAborted tells from now on.
+  Status Abort(const Status& why);
 
  private:
+  occlResult_t Get(const std::string& key, LeaderInfo* info, size_t* size, const Deadline& deadline,
+                   Status* aborted);
   std::string FailureKey(const LeaderInfo& info) const;
 
   const occlStore_t& store_;
   const std::string prefix_;
+  const bool slices_;
 };
 
 }  // namespace occl

@@ -1,4 +1,6 @@
 // Communicators from init to destroy.
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -9,6 +11,7 @@
 #include "occl/bootstrap/store_meeting.h"
 #include "occl/bootstrap/unique_id.h"
 #include "occl/capi/shim.h"
+#include "occl/core/abort_init.h"
 #include "occl/core/derive.h"
 
 using occl::Comm;
@@ -118,7 +121,7 @@ occlResult_t occlCommInitRank(occlComm_t* comm, int nranks, occlUniqueId uniqueI
     occl::UniqueIdStore keys;
     OCCL_RETURN_IF_ERROR(occl::UniqueIdStore::Connect(uniqueId, nranks, &keys));
     const occlStore_t store = keys.AsStore();
-    occl::StoreMeeting meeting(store, "");
+    occl::StoreMeeting meeting(store, "", /*slices=*/false);
     Ref<Comm> created;
     OCCL_RETURN_IF_ERROR(Comm::Create(settings, &meeting, &created));
     *comm = ToHandle(std::move(created));
@@ -136,7 +139,7 @@ occlResult_t occlCommInitRankStore(occlComm_t* comm, int nranks, int rank, const
     CommSettings settings;
     OCCL_RETURN_IF_ERROR(FirstSettings("occlCommInitRankStore", nranks, rank, config, &settings));
     if (config != nullptr && config->name != nullptr) settings.key_prefix += settings.name + "/";
-    occl::StoreMeeting meeting(*store, settings.key_prefix);
+    occl::StoreMeeting meeting(*store, settings.key_prefix, /*slices=*/true);
     Ref<Comm> created;
     if (config != nullptr && config->early != 0) {
       OCCL_CHECK_NOT_NULL("occlCommInitRankStore", store->add);
@@ -149,13 +152,32 @@ occlResult_t occlCommInitRankStore(occlComm_t* comm, int nranks, int rank, const
   });
 }
 
+occlResult_t occlCommAbortInit(int nranks, int rank, const occlStore_t* store,
+                               const occlConfig_t* config, const char* reason) {
+  return Run([&]() -> Status {
+    OCCL_CHECK_NOT_NULL("occlCommAbortInit", store);
+    OCCL_CHECK_NOT_NULL("occlCommAbortInit", store->set);
+    OCCL_CHECK_NOT_NULL("occlCommAbortInit", store->get);
+    CommSettings settings;
+    OCCL_RETURN_IF_ERROR(FirstSettings("occlCommAbortInit", nranks, rank, config, &settings));
+    if (config != nullptr && config->name != nullptr) settings.key_prefix += settings.name + "/";
+    occl::StoreMeeting meeting(*store, settings.key_prefix, /*slices=*/true);
+    const Status why = Error(occlAborted,
+                             "communicator %s was aborted by rank %d (pid %d) before all ranks "
+                             "had joined: %s",
+                             settings.name.c_str(), rank, static_cast<int>(getpid()),
+                             reason != nullptr ? reason : "no reason given");
+    return occl::AbortInit(settings, &meeting, why);
+  });
+}
+
 occlResult_t occlCommAwaitRanks(occlComm_t comm, const occlStore_t* store, int64_t timeout_ms) {
   return Run([&]() -> Status {
     OCCL_CHECK_NOT_NULL("occlCommAwaitRanks", comm);
     Comm& object = *FromHandle(comm);
     const occl::Deadline deadline = occl::Deadline::After(timeout_ms);
     if (store == nullptr) return occl::AwaitRanks(object, nullptr, deadline);
-    occl::StoreMeeting meeting(*store, object.settings().key_prefix);
+    occl::StoreMeeting meeting(*store, object.settings().key_prefix, /*slices=*/true);
     return occl::AwaitRanks(object, &meeting, deadline);
   });
 }

@@ -278,6 +278,88 @@ TEST(Early, MessagesFailWhenTheExpectedProcessOfARankEnds) {
   }
 }
 
+// Aborts, on `rank` that has not joined, what Joined makes.
+occlResult_t AbortUnjoined(MemoryStore* memory, int nranks, int rank) {
+  const occlStore_t store = memory->AsStore();
+  occlConfig_t config = OCCL_CONFIG_INITIALIZER;
+  config.name = "test";
+  config.early = 1;
+  return occlCommAbortInit(nranks, rank, &store, &config, "no more of it");
+}
+
+std::string AbortedBy(int rank) {
+  return "aborted by rank " + std::to_string(rank) + " (pid " + std::to_string(getpid()) +
+         ") before all ranks had joined: no more of it";
+}
+
+TEST(Early, AnAbortOfARankThatHasNotJoinedReleasesAllThatWait) {
+  MemoryStore memory;
+  Joined zero(&memory, 4, 0);
+  Joined one(&memory, 4, 1);
+  // Rank 0 waits for a message of rank 1, which is there; rank 1 for all ranks.
+  DeviceBuffer data(40'000);
+  occlRequest_t request = nullptr;
+  occlCallOptions_t options = OCCL_CALL_OPTIONS_INITIALIZER;
+  options.request = &request;
+  ASSERT_EQ(ReceiveFrom(data.device(), 1, zero.rank().comm, zero.rank().stream, &options),
+            occlSuccess);
+  std::thread waiting([&] {
+    EXPECT_EQ(occlCommAwaitRanks(one.rank().comm, nullptr, 15'000), occlAborted);
+    EXPECT_NE(std::strstr(occlGetLastError(nullptr), AbortedBy(3).c_str()), nullptr)
+        << occlGetLastError(nullptr);
+  });
+  ASSERT_EQ(AbortUnjoined(&memory, 4, 3), occlSuccess) << occlGetLastError(nullptr);
+  EXPECT_EQ(occlRequestWait(request, 15'000), occlAborted);
+  EXPECT_NE(std::strstr(occlGetLastError(zero.rank().comm), AbortedBy(3).c_str()), nullptr)
+      << occlGetLastError(zero.rank().comm);
+  occlRequestFree(request);
+  waiting.join();
+}
+
+TEST(Early, AnAbortIsToldToRanksThatComeLater) {
+  MemoryStore memory;
+  ASSERT_EQ(AbortUnjoined(&memory, 3, 2), occlSuccess) << occlGetLastError(nullptr);
+  const occlStore_t store = memory.AsStore();
+  for (const int early : {1, 0}) {
+    for (const int rank : {0, 1}) {
+      occlConfig_t config = OCCL_CONFIG_INITIALIZER;
+      config.name = "test";
+      config.early = early;
+      config.initTimeout_ms = 15'000;
+      occlComm_t comm = nullptr;
+      EXPECT_EQ(occlCommInitRankStore(&comm, 3, rank, &store, &config), occlAborted);
+      EXPECT_NE(std::strstr(occlGetLastError(nullptr), AbortedBy(2).c_str()), nullptr)
+          << occlGetLastError(nullptr);
+    }
+  }
+}
+
+TEST(Early, AnAbortReachesARankThatWaitsForTheFirst) {
+  MemoryStore memory;
+  const occlStore_t store = memory.AsStore();
+  int64_t number = 0;  // the first has come and is not there yet
+  ASSERT_EQ(store.add(store.context, "occl/test/come", 1, &number), occlSuccess);
+  std::thread waiting([&] {
+    occlConfig_t config = OCCL_CONFIG_INITIALIZER;
+    config.name = "test";
+    config.early = 1;
+    config.initTimeout_ms = 15'000;
+    occlComm_t comm = nullptr;
+    EXPECT_EQ(occlCommInitRankStore(&comm, 3, 1, &store, &config), occlAborted);
+    EXPECT_NE(std::strstr(occlGetLastError(nullptr), AbortedBy(2).c_str()), nullptr)
+        << occlGetLastError(nullptr);
+  });
+  ASSERT_EQ(AbortUnjoined(&memory, 3, 2), occlSuccess) << occlGetLastError(nullptr);
+  waiting.join();
+}
+
+TEST(Early, AnAbortOfARankThatHasNotJoinedChecksItsArguments) {
+  MemoryStore memory;
+  const occlStore_t store = memory.AsStore();
+  EXPECT_EQ(occlCommAbortInit(2, 2, &store, nullptr, nullptr), occlInvalidArgument);
+  EXPECT_EQ(occlCommAbortInit(2, 0, nullptr, nullptr, nullptr), occlInvalidArgument);
+}
+
 TEST(Early, AnExpectedProcessThatIsNotTheOneThatComesIsForgotten) {
   MemoryStore memory;
   Joined zero(&memory, 2, 0);

@@ -72,10 +72,17 @@ Status Comm::Create(const CommSettings& settings, Meeting* meeting, Ref<Comm>* c
 }
 
 Status Comm::Join(const CommSettings& settings, Meeting* meeting, Ref<Comm>* comm) {
+  OCCL_RETURN_IF_ERROR(meeting->CheckAborted());
   bool first = false;
   OCCL_RETURN_IF_ERROR(meeting->ComesFirst(&first));
   LeaderInfo leader = {};
   const Status joined = TryJoin(settings, meeting, first, &leader, comm);
+  if (joined.ok() && first) {
+    // Whoever aborts says so and then looks for the first rank; the first rank is there and then
+    // looks whether somebody has aborted: one of them sees the other.
+    const Status aborted = meeting->CheckAborted();
+    if (!aborted.ok()) static_cast<void>((*comm)->Fail(aborted));
+  }
   if (joined.ok()) return joined;
   const bool met = leader.magic == kBootstrapMagic;
   if (first && !met) {
@@ -187,15 +194,8 @@ Status Comm::ReadPeersError(uint32_t word) {
 Status Comm::Fail(const Status& status) {
   {
     std::lock_guard<std::mutex> lock(failure_mutex_);
-    ErrorSlot& slot = block(rank()).error;
-    if (slot.published.load(std::memory_order_relaxed) == 0) {
-      slot.code = status.code();
-      std::snprintf(slot.message, sizeof(slot.message), "%s", status.message().c_str());
-      slot.published.store(1, std::memory_order_release);
-    }
-    uint32_t word = 0;
-    const bool first = segment_->header().error.compare_exchange_strong(
-        word, static_cast<uint32_t>(rank()) + 1, std::memory_order_acq_rel);
+    const bool first = segment_->PostError(rank(), status.code(), status.message().c_str());
+    const uint32_t word = segment_->header().error.load(std::memory_order_acquire);
     if (failure_.ok()) failure_ = first ? status : ReadPeersError(word);
     failed_.store(true, std::memory_order_release);
   }

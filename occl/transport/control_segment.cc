@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -108,6 +109,20 @@ Status ControlSegment::Map(const UniqueFd& fd, int nranks,
   }
   known = *segment;
   return Status();
+}
+
+bool ControlSegment::PostError(int rank, occlResult_t code, const char* message) {
+  static std::mutex mutex;  // one thread of the rank at a time
+  std::lock_guard<std::mutex> lock(mutex);
+  ErrorSlot& slot = ranks_[rank].error;
+  if (slot.published.load(std::memory_order_relaxed) == 0) {
+    slot.code = code;
+    std::snprintf(slot.message, sizeof(slot.message), "%s", message);
+    slot.published.store(1, std::memory_order_release);
+  }
+  uint32_t word = 0;
+  return header().error.compare_exchange_strong(word, static_cast<uint32_t>(rank) + 1,
+                                                std::memory_order_acq_rel);
 }
 
 ControlSegment::ControlSegment(unsigned char* base, size_t size_bytes, int nranks)

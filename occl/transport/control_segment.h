@@ -29,6 +29,9 @@ class ControlSegment {
   RankBlock& rank(int rank) { return ranks_[rank]; }
   RoundEntry& round(int rank, uint64_t round) { return ranks_[rank].rounds[round % kRoundPlaces]; }
   JobWords& job(int rank, uint64_t round) { return ranks_[rank].jobs[round % kRoundPlaces]; }
+  // Says what `rank`, this process's own, has failed with; its first failure stays. True: it is the
+  // first of all ranks, the one that counts. Whoever sleeps is to be rung for afterwards.
+  bool PostError(int rank, occlResult_t code, const char* message);
   // nranks parts of `rank` in the round.
   PartEntry* parts(int rank, uint64_t round) {
     return parts_ + (size_t{kRoundPlaces} * rank + round % kRoundPlaces) * nranks_;

@@ -138,12 +138,6 @@ def _step(rng: random.Random, number: int, groups: list[tuple[int, ...]], kinds:
     )
 
 
-def _has_met(steps: list[Step], number: int) -> bool:
-    """Says whether all ranks of a step's group have been in an operation of it before."""
-    group = steps[number].group
-    return any(s.group == group and s.kind != "send_recv" for s in steps[:number])
-
-
 def make_plan(seed: int, only: str | None = None) -> Plan:
     """The round of this seed; `only` names its misfortune instead of leaving it to chance."""
     rng = random.Random(seed)
@@ -163,9 +157,6 @@ def make_plan(seed: int, only: str | None = None) -> Plan:
             for s in steps
             if victim in groups[s.group] and len(groups[s.group]) > 1 and s.kind in _WAIT_FOR_ALL
         ]
-    if kind == "abort":
-        # Only a rank that has joined the group can tell the others.
-        candidates = [number for number in candidates if _has_met(steps, number)]
     if kind in ("mismatch", "abort") and not candidates:
         kind = "none"
         candidates = [0]

@@ -75,13 +75,13 @@ occlResult_t with_scalar(occlDataType_t type, const c10::complex<double>& factor
 
 }  // namespace
 
-c10::intrusive_ptr<Communicator> Communicator::join(const c10::intrusive_ptr<c10d::Store>& store,
-                                                    const GroupIdentity& group,
+c10::intrusive_ptr<Communicator> Communicator::join(std::unique_ptr<StoreAdapter> meeting,
+                                                    const Occasion& occasion,
                                                     const Settings& settings,
                                                     std::vector<Announcement> peers) {
   const GilReleaseIfHeld no_gil;
-  auto meeting = std::make_unique<StoreAdapter>(store, group.rank);
-  meeting->watch(peers, group);
+  const GroupIdentity& group = occasion.group;
+  meeting->watch(peers, occasion);
   occlConfig_t config = OCCL_CONFIG_INITIALIZER;
   config.timeout_ms = settings.timeout.count();
   config.initTimeout_ms = settings.timeout.count();
@@ -94,7 +94,7 @@ c10::intrusive_ptr<Communicator> Communicator::join(const c10::intrusive_ptr<c10
   if (result != occlSuccess) {
     const std::string detail = last_error_text(result, nullptr);
     meeting->rethrow_if(result);
-    throw_failure(result, failure_message(group, "init", 0, result, detail));
+    throw_failure(result, occasion.failure(result, detail));
   }
   return c10::make_intrusive<Communicator>(comm, settings, std::move(meeting), std::move(peers));
 }
@@ -102,14 +102,15 @@ c10::intrusive_ptr<Communicator> Communicator::join(const c10::intrusive_ptr<c10
 Communicator::Communicator(occlComm_t comm, const Settings& settings,
                            std::unique_ptr<StoreAdapter> meeting, std::vector<Announcement> peers)
     : settings_(settings),
-      generation_(meeting != nullptr ? meeting->generation() : "child"),
       meeting_(std::move(meeting)),
       peers_(std::move(peers)),
       stream_(take_stream(settings.device, settings.high_priority)),
+      all_joined_(meeting_ == nullptr),
       comm_(comm) {}
 
-void Communicator::await_ranks_slow(const GroupIdentity& group) {
+void Communicator::await_ranks_slow(const Occasion& occasion) {
   const GilReleaseIfHeld no_gil;
+  meeting_->set_occasion(occasion);
   const auto deadline = std::chrono::steady_clock::now() + settings_.timeout;
   occlResult_t result = occlInProgress;
   while (result != occlSuccess) {
@@ -121,16 +122,17 @@ void Communicator::await_ranks_slow(const GroupIdentity& group) {
     if (result != occlSuccess && (result != occlTimeout || last)) {
       const std::string detail = last_error_text(result, nullptr);
       meeting_->rethrow_if(result);
-      throw_failure(result, failure_message(group, "init", 0, result, detail));
+      throw_failure(result, occasion.failure(result, detail));
     }
-    const std::string dead = result == occlSuccess ? "" : meeting_->find_dead();
-    if (!dead.empty()) {
+    const std::string gone = result == occlSuccess ? "" : meeting_->find_gone();
+    if (!gone.empty()) {
       // Those who have joined wait as well, some of them on their streams.
-      abort(dead + " ended before it came");
-      meeting_->throw_dead(dead);
+      abort(gone);
+      meeting_->throw_gone(gone);
     }
     check_signals();
   }
+  all_joined_.store(true, std::memory_order_release);
   meeting_.reset();
   lookout_.reset();
   peers_.clear();

@@ -43,8 +43,8 @@ class Communicator final : public c10::intrusive_ptr_target {
   // Waits for no other rank: send and receive need their two ranks only. Without the interpreter
   // lock. Throws DistBackendError, or what the store threw. `peers` says where to find out that a
   // rank has died before it came.
-  static c10::intrusive_ptr<Communicator> join(const c10::intrusive_ptr<c10d::Store>& store,
-                                               const GroupIdentity& group, const Settings& settings,
+  static c10::intrusive_ptr<Communicator> join(std::unique_ptr<StoreAdapter> meeting,
+                                               const Occasion& occasion, const Settings& settings,
                                                std::vector<Announcement> peers);
   // Takes over `comm`, whose ranks meet in `meeting` (nullptr: they have met). `peers` as in join.
   Communicator(occlComm_t comm, const Settings& settings, std::unique_ptr<StoreAdapter> meeting,
@@ -55,17 +55,17 @@ class Communicator final : public c10::intrusive_ptr_target {
   // nullptr once destroyed. Thread-safe.
   occlComm_t handle() const;
   c10::DeviceIndex device() const { return settings_.device; }
-  // Tells it from others that met in the same store.
-  const std::string& generation() const { return generation_; }
 
   // Blocks until all ranks of the group have joined, at most settings.timeout, without the
   // interpreter lock; Ctrl-C ends it. Throws DistBackendError (it names the ranks that did not
   // come), or what the store threw. Returns at once from the second call on.
-  void await_ranks(const GroupIdentity& group) {
+  void await_ranks(const Occasion& occasion) {
     if (meeting_ != nullptr) [[unlikely]] {
-      await_ranks_slow(group);
+      await_ranks_slow(occasion);
     }
   }
+  // Whether that has been so, once. Thread-safe.
+  bool all_joined() const { return all_joined_.load(std::memory_order_acquire); }
 
   // Where asynchronous collectives run.
   const OpenregStream& stream() const { return stream_; }
@@ -106,11 +106,10 @@ class Communicator final : public c10::intrusive_ptr_target {
     occlRedOp_t operation;
   };
 
-  void await_ranks_slow(const GroupIdentity& group);
+  void await_ranks_slow(const Occasion& occasion);
   PointToPointSlot& free_slot();
 
   const Settings settings_;
-  const std::string generation_;
   std::unique_ptr<StoreAdapter> meeting_;  // nullptr once all ranks have joined
   std::vector<Announcement> peers_;        // empty once all ranks have joined
   std::vector<bool> looked_for_;           // by rank
@@ -119,6 +118,7 @@ class Communicator final : public c10::intrusive_ptr_target {
   std::vector<PointToPointSlot> slots_;
   std::vector<PremulSum> premul_sums_;
 
+  std::atomic<bool> all_joined_;
   std::atomic<bool> failure_reported_{false};
   mutable std::mutex mutex_;  // guards comm_
   occlComm_t comm_;

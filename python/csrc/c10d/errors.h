@@ -32,6 +32,16 @@ struct GroupIdentity {
 std::string failure_message(const GroupIdentity& group, const char* operation,
                             std::uint64_t sequence, occlResult_t result, const std::string& detail);
 
+// The operation of a group for which something is done. Refers to what it is made of.
+struct Occasion {
+  const GroupIdentity& group;
+  const char* operation = "init";  // static storage
+  std::uint64_t sequence = 0;
+  std::string failure(occlResult_t result, const std::string& detail) const {
+    return failure_message(group, operation, sequence, result, detail);
+  }
+};
+
 // The exception that stands for `result`: the caller's mistakes (occlInvalidArgument,
 // occlInvalidUsage) are ValueError, occlNotSupported is NotImplementedError, everything else is
 // DistBackendError.

@@ -86,8 +86,12 @@ ProcessGroupOCCL::Launch ProcessGroupOCCL::begin(Call& call, c10::ArrayRef<Point
   }
   Launch launch;
   launch.order = std::unique_lock<std::mutex>(issue_mutex_);
-  launch.communicator = communicator(call.device(), keys.empty() ? Needs::kAll : Needs::kPeer);
   launch.group = identity();
+  const bool collective = keys.empty();
+  launch.communicator =
+      communicator(call.device(), collective ? Needs::kAll : Needs::kPeer,
+                   {*launch.group, call.name,
+                    (collective ? collective_sequence_ : point_to_point_sequence_) + 1});
   const OpenregStream current = current_stream(call.device());
   if (!keys.empty()) {
     launch.communicator->look_for(keys, *launch.group);

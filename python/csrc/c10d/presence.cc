@@ -59,6 +59,11 @@ void announce_presence(c10d::Store& store, int rank) {
   store.set(key_of(rank), std::vector<std::uint8_t>(text.begin(), text.end()));
 }
 
+void announce_leaving(c10d::Store& store, const std::string& left_key) {
+  const std::string text = std::to_string(::getpid());
+  store.set(left_key, std::vector<std::uint8_t>(text.begin(), text.end()));
+}
+
 Presence::Presence(std::vector<Announcement> announcements) {
   for (Announcement& announcement : announcements) {
     peers_.emplace_back();
@@ -92,7 +97,7 @@ void Presence::read(Peer& peer) {
   peer.ended = peer.pidfd < 0 ? errno == ESRCH : start_of(peer.pid) != start;
 }
 
-std::string Presence::find_dead() {
+std::string Presence::find_gone() {
   for (Peer& peer : peers_) {
     if (!peer.read) {
       read(peer);
@@ -102,7 +107,13 @@ std::string Presence::find_dead() {
       peer.ended = true;
     }
     if (peer.ended) {
-      return c10::str("rank ", peer.announcement.rank, " (pid ", peer.pid, ")");
+      return c10::str("rank ", peer.announcement.rank, " (pid ", peer.pid,
+                      ") ended before it came");
+    }
+    const Announcement& told = peer.announcement;
+    if (!told.left_key.empty() && told.store->check({told.left_key})) {
+      return c10::str("rank ", told.rank, " (pid ", told.store->get_to_str(told.left_key),
+                      ") destroyed the group before it came");
     }
   }
   return "";

@@ -49,8 +49,11 @@ ProcessGroupOCCL::ProcessGroupOCCL(c10::intrusive_ptr<c10d::Store> store, int ra
                     options_->global_ranks_in_group.size(), " entries for ", size, " ranks");
   pg_uid_ = options_->group_name;
   init();
-  if (store_ != nullptr && size > 1) {
-    announce_presence(*store_, rank);
+  if (store_ != nullptr) {
+    if (size > 1) {
+      announce_presence(*store_, rank);
+    }
+    incarnation_ = std::to_string(store_->add(c10::str("occl/groups_of_rank_", rank), 1));
   }
   const std::lock_guard<std::mutex> lock(groups().mutex);
   groups().live.insert(this);
@@ -89,22 +92,21 @@ void ProcessGroupOCCL::setGroupUid(const std::string& pg_uid) {
 }
 
 c10::intrusive_ptr<Communicator> ProcessGroupOCCL::communicator(c10::DeviceIndex device,
-                                                                Needs needs) {
-  auto found = joined_communicator(device);
+                                                                Needs needs,
+                                                                const Occasion& occasion) {
+  auto found = joined_communicator(device, occasion);
   if (needs == Needs::kAll) {
-    found->await_ranks(*identity());
+    found->await_ranks(occasion);
   }
   return found;
 }
 
-c10::intrusive_ptr<Communicator> ProcessGroupOCCL::joined_communicator(c10::DeviceIndex device) {
+c10::intrusive_ptr<Communicator> ProcessGroupOCCL::joined_communicator(c10::DeviceIndex device,
+                                                                       const Occasion& occasion) {
   {
     const std::lock_guard<std::mutex> lock(state_mutex_);
     TORCH_CHECK(!shut_down_, "OCCL: group '", pg_uid_, "' has been destroyed");
-    if (!aborted_.empty()) [[unlikely]] {
-      C10_THROW_ERROR(DistBackendError,
-                      c10::str("OCCL: group '", pg_uid_, "' was aborted: ", aborted_));
-    }
+    throw_if_aborted();
     const auto known = communicators_.find(device);
     if (known != communicators_.end()) [[likely]] {
       return known->second;
@@ -121,13 +123,36 @@ c10::intrusive_ptr<Communicator> ProcessGroupOCCL::joined_communicator(c10::Devi
   ensure_initialized();
   const Communicator::Settings settings{device, options_->timeout,
                                         options_->is_high_priority_stream};
-  auto made = Communicator::join(store_, *identity(), settings, announcements_of_peers());
+  std::string meeting;
+  {
+    const std::lock_guard<std::mutex> lock(state_mutex_);
+    meeting = meeting_name(meetings_++);
+    joining_ = true;
+  }
+  c10::intrusive_ptr<Communicator> made;
+  try {
+    made = Communicator::join(std::make_unique<StoreAdapter>(store_, meeting), occasion, settings,
+                              announcements_of_peers());
+  } catch (...) {
+    const std::lock_guard<std::mutex> lock(state_mutex_);
+    joining_ = false;
+    throw_if_aborted();  // then that is why
+    throw;
+  }
   const std::lock_guard<std::mutex> lock(state_mutex_);
+  joining_ = false;
   if (!aborted_.empty()) {
-    made->abort(aborted_);
+    made->abort(c10::str("group '", pg_uid_, "' was aborted ", aborted_));
   }
   first_device_ = first_device_ < 0 ? device : first_device_;
   return communicators_[device] = std::move(made);
+}
+
+void ProcessGroupOCCL::throw_if_aborted() const {
+  if (!aborted_.empty()) [[unlikely]] {
+    C10_THROW_ERROR(DistBackendError,
+                    c10::str("OCCL: group '", pg_uid_, "' was aborted: ", aborted_));
+  }
 }
 
 std::vector<Announcement> ProcessGroupOCCL::announcements_of_peers() {
@@ -146,10 +171,10 @@ std::vector<Announcement> ProcessGroupOCCL::announcements_of_peers() {
     if (peer == rank_) {
       continue;
     }
-    announcements.push_back({store_, peer, peer});
+    announcements.push_back({store_, peer, peer, left_key(peer)});
     for (int other = 0; world != this && other < world->size_; ++other) {
       if (global(*world, other) == global(*this, peer)) {
-        announcements.push_back({world->store_, other, peer});
+        announcements.push_back({world->store_, other, peer, ""});
       }
     }
   }
@@ -161,7 +186,9 @@ occlRedOp_t ProcessGroupOCCL::reduction(const Call& call, const c10d::ReduceOp& 
     return reduce_operation(op, call.name);
   }
   const std::lock_guard<std::mutex> order(issue_mutex_);
-  return communicator(call.device(), Needs::kPeer)->premul_sum(op, call.dtype());
+  const auto group = identity();
+  return communicator(call.device(), Needs::kPeer, {*group, call.name, collective_sequence_ + 1})
+      ->premul_sum(op, call.dtype());
 }
 
 void ProcessGroupOCCL::eagerConnectSingleDevice(at::Device device) {
@@ -170,7 +197,8 @@ void ProcessGroupOCCL::eagerConnectSingleDevice(at::Device device) {
                     c10::DeviceTypeName(c10::DeviceType::PrivateUse1, true), ", got ", device);
   const GilReleaseIfHeld no_gil;
   const std::lock_guard<std::mutex> order(issue_mutex_);
-  communicator(resolve_device(device.index()), Needs::kAll);
+  const auto group = identity();
+  communicator(resolve_device(device.index()), Needs::kAll, {*group});
 }
 
 void ProcessGroupOCCL::setTimeout(std::chrono::milliseconds timeout) {
@@ -204,17 +232,6 @@ c10d::ErrorType ProcessGroupOCCL::getError() {
   return c10d::ErrorType::SUCCESS;
 }
 
-void ProcessGroupOCCL::abort() {
-  const GilReleaseIfHeld no_gil;
-  const std::lock_guard<std::mutex> lock(state_mutex_);
-  if (aborted_.empty()) {
-    aborted_ = c10::str("by rank ", rank_, " of ", size_);
-  }
-  for (const auto& [device, communicator] : communicators_) {
-    communicator->abort(c10::str("group '", pg_uid_, "' was aborted ", aborted_));
-  }
-}
-
 void ProcessGroupOCCL::remember_pending(const c10::intrusive_ptr<WorkOCCL>& work) {
   while (!pending_.empty()) {
     const auto oldest = pending_.front().lock();
@@ -228,7 +245,7 @@ void ProcessGroupOCCL::remember_pending(const c10::intrusive_ptr<WorkOCCL>& work
 
 bool ProcessGroupOCCL::everybody_is_leaving() {
   try {
-    const std::string prefix = "occl/leaving/" + leaving_key();
+    const std::string prefix = "occl/leaving/" + incarnation_ + "/";
     store_->set(prefix + std::to_string(rank_), "1");
     std::vector<std::string> keys;
     for (int peer = 0; peer < size_; ++peer) {
@@ -238,12 +255,6 @@ bool ProcessGroupOCCL::everybody_is_leaving() {
   } catch (const std::exception&) {
     return true;  // the store's owner has left already
   }
-}
-
-std::string ProcessGroupOCCL::leaving_key() {
-  const std::lock_guard<std::mutex> lock(state_mutex_);
-  const auto first = communicators_.find(first_device_);
-  return first == communicators_.end() ? "" : first->second->generation() + "/";
 }
 
 void ProcessGroupOCCL::drain(Clock::time_point deadline) {
@@ -278,7 +289,11 @@ void ProcessGroupOCCL::drain(Clock::time_point deadline) {
   }
 }
 
-void ProcessGroupOCCL::shutdown() { shutdown_until(Clock::now() + options_->timeout); }
+void ProcessGroupOCCL::shutdown() {
+  const GilReleaseIfHeld no_gil;
+  say_goodbye();
+  shutdown_until(Clock::now() + options_->timeout);
+}
 
 void ProcessGroupOCCL::shutdown_all(std::chrono::milliseconds drain) {
   const auto deadline = Clock::now() + drain;

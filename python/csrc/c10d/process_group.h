@@ -143,8 +143,16 @@ class ProcessGroupOCCL final : public c10d::Backend {
   std::shared_ptr<const GroupIdentity> identity();
   // Who has to be there: the two ranks of a send and receive, or all of the group.
   enum class Needs { kPeer, kAll };
-  c10::intrusive_ptr<Communicator> communicator(c10::DeviceIndex device, Needs needs);
-  c10::intrusive_ptr<Communicator> joined_communicator(c10::DeviceIndex device);
+  c10::intrusive_ptr<Communicator> communicator(c10::DeviceIndex device, Needs needs,
+                                                const Occasion& occasion);
+  c10::intrusive_ptr<Communicator> joined_communicator(c10::DeviceIndex device,
+                                                       const Occasion& occasion);
+  // Of the communicators that the group's ranks meet for, one a device: the same on all of them.
+  std::string meeting_name(int number) const;
+  std::string left_key(int rank) const;
+  // Where this rank has joined no communicator, it tells those that wait for it.
+  void say_goodbye();
+  void throw_if_aborted() const;  // with state_mutex_ held
   std::vector<Announcement> announcements_of_peers();
   occlRedOp_t reduction(const Call& call, const c10d::ReduceOp& op);
   c10::DeviceIndex barrier_device(const c10d::BarrierOptions& opts);
@@ -168,7 +176,6 @@ class ProcessGroupOCCL final : public c10d::Backend {
   void shutdown_until(std::chrono::steady_clock::time_point deadline);
   void drain(std::chrono::steady_clock::time_point deadline);
   bool everybody_is_leaving();
-  std::string leaving_key();
   c10::intrusive_ptr<ProcessGroupOCCL> make_child(c10::intrusive_ptr<c10d::Store> store, int rank,
                                                   const std::vector<int>& ranks,
                                                   c10::intrusive_ptr<OptionsOCCL> options,
@@ -177,6 +184,8 @@ class ProcessGroupOCCL final : public c10d::Backend {
   const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<OptionsOCCL> options_;
   const std::shared_ptr<Watcher> watcher_ = std::make_shared<Watcher>();
+  // How many groups of this rank the store has seen, this one included: tells it from earlier ones.
+  std::string incarnation_;
 
   // Held while an operation is issued; gives operations their order. Never held by abort().
   std::mutex issue_mutex_;
@@ -190,6 +199,8 @@ class ProcessGroupOCCL final : public c10d::Backend {
   std::mutex state_mutex_;
   std::map<c10::DeviceIndex, c10::intrusive_ptr<Communicator>> communicators_;
   c10::DeviceIndex first_device_ = -1;
+  int meetings_ = 0;      // begun
+  bool joining_ = false;  // the last of them has not ended
   std::shared_ptr<const GroupIdentity> identity_;
   std::string aborted_;  // why, "" if not
   bool shut_down_ = false;

@@ -32,10 +32,14 @@ constexpr std::chrono::milliseconds kPresenceInterval{100};
 
 StoreAdapter::StoreAdapter(c10::intrusive_ptr<c10d::Store> store, int rank, const char* purpose)
     : store_(std::move(store)),
-      interface_{this, &StoreAdapter::set, &StoreAdapter::get, &StoreAdapter::add} {
-  generation_ = std::to_string(store_->add(c10::str("occl/", purpose, "_of_rank_", rank), 1));
-  prefix_ = c10::str("occl/", purpose, "/", generation_, "/");
-}
+      prefix_(c10::str("occl/", purpose, "/",
+                       store_->add(c10::str("occl/", purpose, "_of_rank_", rank), 1), "/")),
+      interface_{this, &StoreAdapter::set, &StoreAdapter::get, &StoreAdapter::add} {}
+
+StoreAdapter::StoreAdapter(c10::intrusive_ptr<c10d::Store> store, const std::string& place)
+    : store_(std::move(store)),
+      prefix_(c10::str("occl/communicators/", place, "/")),
+      interface_{this, &StoreAdapter::set, &StoreAdapter::get, &StoreAdapter::add} {}
 
 occlResult_t StoreAdapter::set(void* context, const char* key, const void* value, size_t size) {
   auto* self = static_cast<StoreAdapter*>(context);
@@ -84,14 +88,14 @@ occlResult_t StoreAdapter::read(const std::string& key, void* value, size_t capa
   // A dead rank is no reason not to join the others: those who are left go on in a smaller group.
   // It is one if it was the first, whom OCCL asks for again and again.
   if (key == last_key_) {
-    throw_if_dead();
+    throw_if_gone();
   }
   last_key_ = key;
   auto pause = kFirstPause;
   auto last_signal_check = Clock::now();
   // Store::wait cannot be interrupted, and logs each expiry: ask instead.
   while (!store_->check({key})) {
-    throw_if_dead();
+    throw_if_gone();
     const auto now = Clock::now();
     if (now >= deadline) {
       return occlTimeout;
@@ -111,24 +115,24 @@ occlResult_t StoreAdapter::read(const std::string& key, void* value, size_t capa
   return occlSuccess;
 }
 
-std::string StoreAdapter::find_dead() {
+std::string StoreAdapter::find_gone() {
   const auto now = Clock::now();
   if (presence_ == nullptr || now < next_look_) {
     return "";
   }
   next_look_ = now + kPresenceInterval;
-  return presence_->find_dead();
+  return presence_->find_gone();
 }
 
-void StoreAdapter::throw_if_dead() {
-  if (const std::string dead = find_dead(); !dead.empty()) {
-    throw_dead(dead);
+void StoreAdapter::throw_if_gone() {
+  if (const std::string why = find_gone(); !why.empty()) {
+    throw_gone(why);
   }
 }
 
-void StoreAdapter::throw_dead(const std::string& dead) const {
-  throw_failure(occlRemoteError, failure_message(group_, "init", 0, occlRemoteError,
-                                                 dead + " ended before it came"));
+void StoreAdapter::throw_gone(const std::string& why) const {
+  throw_failure(occlRemoteError,
+                failure_message(group_, operation_, sequence_, occlRemoteError, why));
 }
 
 }  // namespace torch_openreg

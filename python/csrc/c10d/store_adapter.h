@@ -5,6 +5,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <string>
@@ -25,20 +26,24 @@ class StoreAdapter {
   // The keys are `prefix` + OCCL's. The prefix is unique for each meeting for `purpose` (static
   // storage) in the store: ranks count theirs in it, so a second world in one process does not read
   // the first's keys.
-  StoreAdapter(c10::intrusive_ptr<c10d::Store> store, int rank,
-               const char* purpose = "communicators");
-  // Where to look for ranks that die before they come; `group` is for the message.
-  void watch(std::vector<Announcement> peers, GroupIdentity group) {
+  StoreAdapter(c10::intrusive_ptr<c10d::Store> store, int rank, const char* purpose);
+  // For a meeting whose place in the ranks' count they know.
+  StoreAdapter(c10::intrusive_ptr<c10d::Store> store, const std::string& place);
+  // Where to look for ranks that die before they come; `occasion` is for the message.
+  void watch(std::vector<Announcement> peers, const Occasion& occasion) {
     presence_ = std::make_unique<Presence>(std::move(peers));
-    group_ = std::move(group);
+    set_occasion(occasion);
   }
-  // As Presence::find_dead; looks every kPresenceInterval only.
-  std::string find_dead();
-  // Says that `dead`, of find_dead, will not come.
-  [[noreturn]] void throw_dead(const std::string& dead) const;
+  void set_occasion(const Occasion& occasion) {
+    group_ = occasion.group;
+    operation_ = occasion.operation;
+    sequence_ = occasion.sequence;
+  }
+  // As Presence::find_gone; looks every kPresenceInterval only.
+  std::string find_gone();
+  // With `why`, of find_gone.
+  [[noreturn]] void throw_gone(const std::string& why) const;
 
-  // The number in the prefix: the same on all ranks.
-  const std::string& generation() const { return generation_; }
   const occlStore_t* interface() const { return &interface_; }
   // Throws what a call of the store ended with, if that is why OCCL gave `result`.
   void rethrow_if(occlResult_t result) const {
@@ -54,15 +59,16 @@ class StoreAdapter {
   static occlResult_t add(void* context, const char* key, int64_t delta, int64_t* sum);
   occlResult_t read(const std::string& key, void* value, size_t capacity, size_t* size,
                     int64_t timeout_ms);
-  void throw_if_dead();
+  void throw_if_gone();
 
   const c10::intrusive_ptr<c10d::Store> store_;
-  std::string generation_;
-  std::string prefix_;
+  const std::string prefix_;
   occlStore_t interface_;
   std::exception_ptr error_;
   std::unique_ptr<Presence> presence_;
   GroupIdentity group_;
+  const char* operation_ = "init";
+  std::uint64_t sequence_ = 0;
   std::string last_key_;  // of the last read
   std::chrono::steady_clock::time_point next_look_{};
 };

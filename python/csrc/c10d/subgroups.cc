@@ -67,7 +67,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::split(
   occlComm_t comm = nullptr;
   {
     const std::lock_guard<std::mutex> order(issue_mutex_);
-    const auto parent = communicator(device, Needs::kAll);
+    const auto parent = communicator(device, Needs::kAll, {*group, "split", collective_sequence_});
     // Disjoint groups have different smallest ranks.
     const int color = member ? *std::min_element(ranks.begin(), ranks.end()) : OCCL_SPLIT_NOCOLOR;
     const occlResult_t result =

@@ -1,0 +1,17 @@
+// How a rank that has not joined a communicator ends it for the others.
+#ifndef OCCL_CORE_ABORT_INIT_H_
+#define OCCL_CORE_ABORT_INIT_H_
+
+#include "occl/base/status.h"
+#include "occl/bootstrap/store_meeting.h"
+#include "occl/core/comm.h"
+
+namespace occl {
+
+// Tells those who come later through the store, and those who have come through their control
+// segment, so that what waits there ends at once. Waits for no rank but the keeper's thread.
+Status AbortInit(const CommSettings& settings, StoreMeeting* meeting, const Status& why);
+
+}  // namespace occl
+
+#endif  // OCCL_CORE_ABORT_INIT_H_

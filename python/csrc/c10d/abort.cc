@@ -1,0 +1,80 @@
+// How a group is aborted, or left: on this rank, and for ranks that this one has not met.
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "python/csrc/c10d/process_group.h"
+#include "python/csrc/c10d/store_access.h"
+#include "python/csrc/c10d/store_adapter.h"
+
+namespace torch_openreg {
+namespace {
+
+// For a store that does not answer. What waits on this rank has been released before.
+constexpr std::chrono::milliseconds kStorePatience{1000};
+constexpr std::chrono::milliseconds kGoodbyePatience{200};
+
+}  // namespace
+
+std::string ProcessGroupOCCL::meeting_name(int number) const {
+  return number == 0 ? incarnation_ : c10::str(incarnation_, ".", number);
+}
+
+std::string ProcessGroupOCCL::left_key(int rank) const {
+  return c10::str("occl/left/", incarnation_, "/", rank);
+}
+
+void ProcessGroupOCCL::say_goodbye() {
+  {
+    const std::lock_guard<std::mutex> lock(state_mutex_);
+    if (meetings_ > 0 || !communicators_.empty() || !aborted_.empty() || store_ == nullptr ||
+        size_ == 1) {
+      return;
+    }
+  }
+  use_store_aside(store_, kGoodbyePatience,
+                  [key = left_key(rank_)](const c10::intrusive_ptr<c10d::Store>& store) {
+                    announce_leaving(*store, key);
+                  });
+}
+
+void ProcessGroupOCCL::abort() {
+  const GilReleaseIfHeld no_gil;
+  const auto group = identity();
+  std::string reason;
+  std::vector<std::string> meetings;
+  {
+    const std::lock_guard<std::mutex> lock(state_mutex_);
+    const bool again = !aborted_.empty();
+    if (!again) {
+      aborted_ = c10::str("by rank ", rank_, " of ", size_);
+    }
+    reason = c10::str("group '", pg_uid_, "' was aborted ", aborted_);
+    bool all_joined = !communicators_.empty() && !joining_;
+    for (const auto& [device, communicator] : communicators_) {
+      all_joined = all_joined && communicator->all_joined();
+      communicator->abort(reason);
+    }
+    if (again || all_joined || shut_down_ || store_ == nullptr || size_ == 1) {
+      return;
+    }
+    // That of a rank that has not come, or those that it takes or took part in.
+    for (int number = 0; number < std::max(meetings_, 1); ++number) {
+      meetings.push_back(meeting_name(number));
+    }
+  }
+  use_store_aside(store_, kStorePatience, [=](const c10::intrusive_ptr<c10d::Store>& store) {
+    for (const std::string& meeting : meetings) {
+      const StoreAdapter adapter(store, meeting);
+      occlConfig_t config = OCCL_CONFIG_INITIALIZER;
+      config.name = group->name.c_str();
+      config.device = 0;
+      (void)occlCommAbortInit(group->size, group->rank, adapter.interface(), &config,
+                              reason.c_str());
+    }
+  });
+}
+
+}  // namespace torch_openreg

@@ -1,0 +1,266 @@
+"""Abort and destroy on a rank that has not joined its group: the others wait for it."""
+
+import contextlib
+import datetime
+import os
+import tempfile
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+from torch.testing._internal.common_utils import run_tests
+from torch_openreg.distributed import ProcessGroupOCCL
+
+from tests.distributed.harness import RankTestCase
+
+# A wait on the host; the operations' own timeout is longer.
+_PATIENCE = datetime.timedelta(seconds=50)
+_STORE_WAIT = datetime.timedelta(seconds=50)
+
+
+class AbortTestCase(RankTestCase):
+    """Rank 2 does not join, and ends the group."""
+
+    ranks = 3
+
+    def tensor(self, count=4):
+        return torch.ones(count, device=self.device)
+
+    def meet(self, name, store=None):
+        """All ranks come here."""
+        store = store or c10d._get_default_store()
+        store.set(f"{name}/{self.rank}", str(os.getpid()))
+        others = [f"{name}/{rank}" for rank in range(self.ranks)]
+        store.wait(others, _STORE_WAIT)
+        return [int(store.get(key)) for key in others]
+
+    @contextlib.contextmanager
+    def fails(self, pid, *fragments, word="aborted"):
+        """The error names who ended what, long before the timeout."""
+        begin = time.monotonic()
+        with self.raises(dist.DistBackendError, word, f"rank 2 (pid {pid})", *fragments):
+            yield
+        print(f"rank {self.rank} was told after {time.monotonic() - begin:.3f} s")
+
+
+class AbortBeforeJoiningTest(AbortTestCase):
+    def begins_then_aborts(self, store):
+        """Ranks 0 and 1 are about to wait, or wait already."""
+        pid = self.meet("about to", store)[2]
+        if self.rank == 2:
+            self.backend().abort()
+            with self.raises(dist.DistBackendError, "was aborted"):
+                dist.all_reduce(self.tensor())
+        else:
+            with self.fails(pid, "all_reduce #1", "in group '0'", f"rank {self.rank} of 3"):
+                dist.all_reduce(self.tensor())
+        self.meet("over", store)
+
+    def test_a_collective_in_a_file(self):
+        self.init()
+        self.begins_then_aborts(c10d._get_default_store())
+
+    def server(self, port):
+        """A store that rank 0 serves; `port` tells where."""
+        if self.rank == 0:
+            store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+            port.set("port", str(store.port))
+            return store
+        return dist.TCPStore("localhost", int(port.get("port")), is_master=False)
+
+    def test_a_collective_in_a_server(self):
+        port = dist.FileStore(self.file_name, 3)
+        store = self.server(port)
+        dist.init_process_group("occl", store=store, rank=self.rank, world_size=3)
+        self.begins_then_aborts(store)
+        self.meet("all have read", port)
+
+    def test_before_the_others_have_made_the_group(self):
+        store = dist.FileStore(self.file_name, 3)
+        if self.rank == 2:
+            group = ProcessGroupOCCL(store, 2, 3, datetime.timedelta(seconds=60))
+            group.abort()
+        pid = self.meet("aborted", store)[2]
+        if self.rank != 2:
+            group = ProcessGroupOCCL(store, self.rank, 3, datetime.timedelta(seconds=60))
+            with self.fails(pid, "all_reduce #1"):
+                group.allreduce([self.tensor()])
+        self.meet("over", store)
+
+    def test_messages_between_others(self):
+        self.init()
+        work = None
+        if self.rank == 0:
+            dist.recv(self.tensor(), 1)
+            torch.openreg.synchronize()
+            work = dist.irecv(self.tensor(), 1)
+        elif self.rank == 1:
+            dist.send(self.tensor(), 0)
+            torch.openreg.synchronize()
+            work = dist.irecv(self.tensor(), 2)
+        pid = self.meet("waiting")[2]
+        if self.rank == 2:
+            self.backend().abort()
+        else:
+            with self.fails(pid, "recv #"):
+                work.wait(_PATIENCE)
+        self.meet("over")
+
+    def test_from_another_thread_while_this_one_waits_in_the_store(self):
+        port = dist.FileStore(self.file_name, 3)
+        store = self.server(port)
+        dist.init_process_group("occl", store=store, rank=self.rank, world_size=3)
+        pid = self.meet("about to", port)[2]
+        if self.rank == 2:
+            aborts = threading.Timer(0.2, self.backend().abort)
+            aborts.start()
+            store.wait(["released/0", "released/1"], _STORE_WAIT)
+            aborts.join()
+        else:
+            with self.fails(pid, "barrier #1"):
+                dist.barrier()
+            store.set(f"released/{self.rank}", "")
+        self.meet("over", port)
+
+    def test_a_rank_that_has_joined_and_not_met_all(self):
+        self.init()
+        if self.rank == 2:
+            dist.isend(self.tensor(100_000), 0)
+            self.backend().abort()
+        pid = self.meet("aborted")[2]
+        if self.rank != 2:
+            with self.fails(pid, "all_gather"):
+                dist.all_gather([self.tensor() for _ in range(3)], self.tensor())
+        self.meet("over")
+
+
+class AbortOfAllGroupsTest(AbortTestCase):
+    def test_subgroups_are_aborted_and_groups_of_others_go_on(self):
+        self.init()
+        never_joined = dist.new_group([0, 2])
+        with_message = dist.new_group([1, 2])
+        others = dist.new_group([0, 1])
+        dist.barrier()
+        work = None
+        store = c10d._get_default_store()
+        if self.rank == 1:
+            work = dist.irecv(self.tensor(), 2, with_message)
+        pid = self.meet("waiting", store)[2]
+        if self.rank == 2:
+            c10d._abort_process_group()
+        elif self.rank == 0:
+            with self.raises(dist.DistBackendError, "by rank 1 (pid", f"(pid {pid})"):
+                dist.all_reduce(self.tensor(), group=never_joined)
+        else:
+            with self.raises(dist.DistBackendError, "by rank 1 (pid", f"(pid {pid})"):
+                work.wait(_PATIENCE)
+        if self.rank != 2:
+            with self.fails(pid, "all_reduce"):
+                dist.all_reduce(self.tensor())
+            ones = self.tensor()
+            dist.all_reduce(ones, group=others)
+            self.assertEqual(ones.cpu(), torch.full((4,), 2.0))
+        self.meet("over", store)
+
+    def test_a_split_ends_when_its_parent_is_aborted(self):
+        self.init()
+        dist.barrier()
+        pid = self.meet("about to")[2]
+        if self.rank == 2:
+            self.backend().abort()
+        else:
+            with self.fails(pid, "split"):
+                self.backend().split(c10d._get_default_store(), [0, 1], None)
+        self.meet("over")
+
+    def test_a_new_world_in_the_same_store(self):
+        # Ranks 0 and 1 have met in it, rank 2 has not: the next world is another for all.
+        store = dist.FileStore(self.file_name, 3)
+        for world in range(3):
+            dist.init_process_group("occl", store=store, rank=self.rank, world_size=3)
+            pid = self.meet(f"about to {world}", store)[2]
+            if self.rank == 2:
+                if world < 2:
+                    c10d._abort_process_group()
+            elif world < 2:
+                with self.fails(pid, "all_reduce #1"):
+                    dist.all_reduce(self.tensor())
+            if world < 2 and self.rank != 2:
+                dist.destroy_process_group()
+        ones = self.tensor()
+        dist.all_reduce(ones)
+        self.assertEqual(ones.cpu(), torch.full((4,), 3.0))
+        dist.destroy_process_group()
+
+
+class DestroyBeforeJoiningTest(AbortTestCase):
+    def test_who_waits_is_told(self):
+        self.init()
+        group = dist.new_group([0, 1, 2])
+        store = c10d._get_default_store()
+        pid = self.meet("about to", store)[2]
+        if self.rank == 2:
+            dist.destroy_process_group(group)
+        else:
+            with self.fails(pid, "all_reduce #1", word="destroyed the group before it came"):
+                dist.all_reduce(self.tensor(), group=group)
+        ones = self.tensor()
+        dist.all_reduce(ones)  # the world goes on
+        self.assertEqual(ones.cpu(), torch.full((4,), 3.0))
+
+    def test_messages_between_others_go_on(self):
+        self.init()
+        group = dist.new_group([0, 1, 2])
+        if self.rank == 2:
+            dist.destroy_process_group(group)
+        self.meet("left")
+        found = torch.empty(4, device=self.device)
+        if self.rank == 0:
+            dist.send(self.tensor() * 7, 1, group)
+            torch.openreg.synchronize()
+        elif self.rank == 1:
+            dist.recv(found, 0, group)
+            self.assertEqual(found.cpu(), torch.full((4,), 7.0))
+        dist.barrier()
+
+
+class StoreHasGoneTest(AbortTestCase):
+    ranks = 2
+
+    def test_abort_and_destroy_say_nothing(self):
+        port = dist.FileStore(self.file_name, 2)
+        if self.rank == 0:
+            store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+            port.set("port", str(store.port))
+            port.wait(["made"], _STORE_WAIT)
+            os._exit(0)
+        store = dist.TCPStore("localhost", int(port.get("port")), is_master=False)
+        timeout = datetime.timedelta(seconds=60)
+        groups = [
+            ProcessGroupOCCL(dist.PrefixStore(str(i), store), 1, 2, timeout) for i in range(4)
+        ]
+        port.set("made", "")
+        end = time.monotonic() + 60
+        with contextlib.suppress(RuntimeError):
+            while time.monotonic() < end:
+                store.check(["made"])
+        with tempfile.TemporaryFile() as log:
+            kept = os.dup(2)
+            os.dup2(log.fileno(), 2)
+            begin = time.monotonic()
+            try:
+                for group in groups[:2]:
+                    group.abort()
+                for group in groups:
+                    group.shutdown()
+            finally:
+                os.dup2(kept, 2)
+            print(f"gone after {time.monotonic() - begin:.3f} s")
+            log.seek(0)
+            self.assertEqual(log.read().decode(), "")
+
+
+if __name__ == "__main__":
+    run_tests()
