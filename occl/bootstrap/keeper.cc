@@ -170,6 +170,7 @@ Status FetchSegment(Meeting* meeting, const RendezvousOptions& options, LeaderIn
   std::vector<UniqueFd> fds;
   Status got = ReceiveMessage(socket, &notice, sizeof(notice), &fds, options.deadline);
   if (got.code() == occlRemoteError) return LeaderGone(options, *info);
+  if (got.code() == occlTimeout) return LeaderSilent(options, *info);
   OCCL_RETURN_IF_ERROR(got);
   OCCL_RETURN_IF_ERROR(FromNotice(notice));
   if (fds.size() != 1) {

@@ -44,6 +44,7 @@ Status ReceiveNotice(const UniqueFd& socket, const RendezvousOptions& options,
                                 : Deadline::After(remaining_ns / 1'000'000 + kGrace_ms);
   Status got = ReceiveMessage(socket, notice, sizeof(*notice), fds, deadline);
   if (got.code() == occlRemoteError) return LeaderGone(options, info);
+  if (got.code() == occlTimeout) return LeaderSilent(options, info);
   OCCL_RETURN_IF_ERROR(got);
   return FromNotice(*notice);
 }
@@ -96,6 +97,13 @@ Status CannotTakePart(const char* name, int rank, const Status& reason) {
 Status LeaderGone(const RendezvousOptions& options, const LeaderInfo& info) {
   return Error(occlRemoteError,
                "init of %s: rank %d (pid %lld) ended, or gave up, before init was complete",
+               options.name, info.rank, static_cast<long long>(info.pid));
+}
+
+Status LeaderSilent(const RendezvousOptions& options, const LeaderInfo& info) {
+  return Error(occlTimeout,
+               "init of %s: rank %d (pid %lld), which brings the ranks together, did not answer in "
+               "time",
                options.name, info.rank, static_cast<long long>(info.pid));
 }
 

@@ -66,6 +66,7 @@ Status ConnectToLeader(Meeting* meeting, const RendezvousOptions& options, Leade
 // What the other ranks are told of `reason`, for which this rank does not come.
 Status CannotTakePart(const char* name, int rank, const Status& reason);
 Status LeaderGone(const RendezvousOptions& options, const LeaderInfo& info);
+Status LeaderSilent(const RendezvousOptions& options, const LeaderInfo& info);
 Status LeadRendezvous(Meeting* meeting, const RendezvousOptions& options, Gathering* gathering);
 Status JoinRendezvous(Meeting* meeting, const RendezvousOptions& options, Gathering* gathering);
 

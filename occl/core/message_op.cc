@@ -118,7 +118,11 @@ void RecvOp::Describe(occlOpRecord_t* record) const {
 // A receive from any source needs whoever may still send: it fails when a rank has died without
 // leaving (that one may have been the sender), and when every rank has left.
 bool RecvOp::WaitsFor(int rank) const {
-  if (pending_.matched) return false;
+  if (pending_.matched) {  // what is left to come: its memory, or the next chunk
+    return rank == pending_.source &&
+           (pending_.head.path == static_cast<uint8_t>(DataPath::kSlot) ||
+            !comm().presence.Reach(rank));
+  }
   if (spec_.peer != OCCL_ANY_SOURCE) return rank == spec_.peer;
   const auto left = [&](int r) {
     return comm().block(r).state.load(std::memory_order_acquire) ==

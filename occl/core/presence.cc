@@ -8,8 +8,12 @@
 namespace occl {
 namespace {
 
-// The owner's runtime answers at once, or is not going to.
-constexpr int64_t kOpenTimeout_ms = 10'000;
+// The owner's runtime answers at once, or its process is stopped. The operation that needs the rank
+// has a deadline of its own, so it is asked for a moment, now and then, and not waited for.
+constexpr int64_t kOpenSlice_ms = 50;
+constexpr int64_t kOpenPause_ms = 200;
+// Who has not answered by then is read through the control segment.
+constexpr int64_t kOpenPatience_ms = 10'000;
 
 }  // namespace
 
@@ -24,6 +28,7 @@ Presence::Presence(ControlSegment* segment, int rank, std::string name,
       direct_(at_once_ && direct),
       complete_(at_once_) {
   arenas_.resize(segment_.nranks());
+  openings_.resize(segment_.nranks());
   for (int r = 0; r < segment_.nranks(); ++r) {
     reached_[r].store(at_once_, std::memory_order_relaxed);
   }
@@ -53,15 +58,24 @@ bool Presence::ReachSlow(int rank) {
   if (block.joined.load(std::memory_order_acquire) != 1) return false;
   std::lock_guard<std::mutex> lock(mutex_);
   if (reached_[rank].load(std::memory_order_relaxed)) return true;
+  Opening& opening = openings_[rank];
+  if (opening.begun && !opening.next.Passed()) return false;
   RankCard card;
   std::memcpy(&card, block.card, sizeof(card));
   if (card.rank != rank || card.version != OCCL_VERSION) return false;
-  UniqueFd pidfd;
-  if (!(card.process == OwnProcessToken())) {
-    pidfd = PidFdOf(static_cast<pid_t>(card.pid), card.pid_namespace);
+  if (!opening.begun) {
+    UniqueFd pidfd;
+    if (!(card.process == OwnProcessToken())) {
+      pidfd = PidFdOf(static_cast<pid_t>(card.pid), card.pid_namespace);
+    }
+    peers_->Meet(rank, card.pid, std::move(pidfd));
+    opening = {.begun = true, .next = {}, .last = Deadline::After(kOpenPatience_ms)};
   }
-  peers_->Meet(rank, card.pid, std::move(pidfd));
-  const Status opened = PeerArena::Open(card.device, kOpenTimeout_ms, &arenas_[rank]);
+  const Status opened = PeerArena::Open(card.device, kOpenSlice_ms, &arenas_[rank]);
+  if (opened.code() == occlTimeout && !opening.last.Passed()) {
+    opening.next = Deadline::After(kOpenPause_ms);
+    return false;
+  }
   if (!opened.ok()) {
     OCCL_LOG(kInfo, kLogInit | kLogShm, "%s: rank %d cannot map the device of rank %d: %s",
              name_.c_str(), rank_, rank, opened.message().c_str());
@@ -120,7 +134,8 @@ std::string Presence::Missing() const {
   for (int r = 0; r < segment_.nranks(); ++r) {
     if (reached_[r].load(std::memory_order_acquire)) continue;
     if (missing.size() > 200) return missing + ", ...";
-    missing += (missing.empty() ? "" : ", ") + std::to_string(r);
+    const bool known = peers_ != nullptr && peers_->pid(r) != 0;
+    missing += (missing.empty() ? "" : ", ") + (known ? peers_->Name(r) : std::to_string(r));
   }
   return missing;
 }

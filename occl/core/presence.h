@@ -39,7 +39,7 @@ class Presence {
   // True once all ranks have joined and have told whether they map all others. Then direct()
   // counts.
   bool AllReached() { return complete_.load(std::memory_order_acquire) || AllReachedSlow(); }
-  // "1, 3": the ranks that have not joined.
+  // "1, 3 (pid 4711)": the ranks that have not joined, or do not answer.
   std::string Missing() const;
 
   // Every rank has mapped every arena. After AllReached.
@@ -55,6 +55,13 @@ class Presence {
   bool ReachSlow(int rank);
   bool AllReachedSlow();
 
+  // Attempts to map the device of a rank that has joined.
+  struct Opening {
+    bool begun = false;
+    Deadline next;  // when to try again
+    Deadline last;  // when to give up
+  };
+
   ControlSegment& segment_;
   const int rank_;
   const std::string name_;
@@ -66,6 +73,7 @@ class Presence {
 
   std::mutex mutex_;                                // one thread at a time reaches
   std::vector<std::shared_ptr<PeerArena>> arenas_;  // [r] constant once reached_[r]
+  std::vector<Opening> openings_;                   // while not reached_
   std::unique_ptr<std::atomic<bool>[]> reached_;
   bool direct_ = false;  // constant once complete_
   std::atomic<bool> complete_{false};

@@ -146,6 +146,25 @@ class DeathTest(RankTestCase):
         self.assertEqual([p.exitcode for p in self.processes], [0, 0, -signal.SIGKILL])
 
 
+class DeathInAStagedMessageTest(RankTestCase):
+    def test_the_receiver_is_told(self):
+        os.environ["OCCL_ALGO"] = "staged"  # read at the first use
+        self.init()
+        dist.barrier()
+        pids = [None] * 2
+        dist.all_gather_object(pids, os.getpid())
+        tensor = torch.ones(1 << 27, dtype=torch.uint8, device=self.device)
+        if self.rank == 1:
+            dist.isend(tensor, 0)
+            time.sleep(0.005)  # some of its 2,000 chunks have been taken
+            os.kill(os.getpid(), signal.SIGKILL)
+        with self.raises(dist.DistBackendError, "recv", f"1 (pid {pids[1]}) has died"):
+            dist.irecv(tensor, 1).wait(datetime.timedelta(seconds=30))
+
+    def _check_return_codes(self, fn, elapsed_time):
+        self.assertEqual([p.exitcode for p in self.processes], [0, -signal.SIGKILL])
+
+
 class DeathOfAllTest(RankTestCase):
     ranks = 3
 
