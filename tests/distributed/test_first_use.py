@@ -132,12 +132,31 @@ class FirstUseTest(RankTestCase):
 
     def test_a_collective_that_some_do_not_join(self):
         self.init(timeout=_SHORT)
-        if self.rank in (0, 1):
-            with self.raises(dist.DistBackendError, "did not come in time", "rank(s) 2, 3"):
-                dist.all_reduce(torch.ones(1, device=self.device))
         store = dist.distributed_c10d._get_default_store()
+        store.set(f"pid{self.rank}", str(os.getpid()))
+        pids = [int(store.get(f"pid{rank}")) for rank in range(4)]
+        if self.rank in (0, 1):
+            alive = [
+                f"rank {rank} (pid {pids[rank]}) runs, and has not used the group"
+                for rank in (2, 3)
+            ]
+            with self.raises(
+                dist.DistBackendError, "all_reduce #1", "rank(s) 2, 3 did not come in time", *alive
+            ):
+                dist.all_reduce(torch.ones(1, device=self.device))
         store.set(f"waited{self.rank}", "")
         store.wait(["waited0", "waited1"], datetime.timedelta(seconds=30))
+
+    def test_a_rank_that_has_not_made_the_group(self):
+        store = dist.FileStore(self.file_name + "-meeting", 4)
+        if self.rank != 3:
+            self.init(timeout=_SHORT)
+            told = "rank 3 has not made the group"
+            with self.raises(dist.DistBackendError, "barrier #1", "rank(s) 3 did not", told):
+                dist.barrier()
+        store.set(f"waited{self.rank}", "")
+        waited = [f"waited{rank}" for rank in range(3)]
+        store.wait(waited, datetime.timedelta(seconds=30))
 
     def test_a_recv_whose_sender_never_comes(self):
         self.init(timeout=_SHORT)

@@ -32,6 +32,17 @@ bool is_busy(const OpenregStream& stream) {
   return orStreamQuery(stream.handle) == orErrorNotReady;
 }
 
+std::vector<int> ranks_without_process(occlComm_t comm, int size) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size; ++rank) {
+    std::int64_t pid = 0;
+    if (occlCommGetRankPid(comm, rank, &pid) == occlSuccess && pid == 0) {
+      ranks.push_back(rank);
+    }
+  }
+  return ranks;
+}
+
 c10::complex<double> factor_of(const c10d::ReduceOp& op) {
   const auto* supplement = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
   TORCH_CHECK_VALUE(supplement != nullptr,
@@ -120,8 +131,11 @@ void Communicator::await_ranks_slow(const Occasion& occasion) {
     occlComm_t const comm = handle();
     result = occlCommAwaitRanks(comm, meeting_->interface(), last ? 0 : kSignalInterval.count());
     if (result != occlSuccess && (result != occlTimeout || last)) {
-      const std::string detail = last_error_text(result, nullptr);
+      std::string detail = last_error_text(result, nullptr);
       meeting_->rethrow_if(result);
+      if (result == occlTimeout) {
+        detail += meeting_->tell_of(ranks_without_process(comm, occasion.group.size));
+      }
       throw_failure(result, occasion.failure(result, detail));
     }
     const std::string gone = result == occlSuccess ? "" : meeting_->find_gone();

@@ -47,14 +47,14 @@ ProcessGroupOCCL::ProcessGroupOCCL(c10::intrusive_ptr<c10d::Store> store, int ra
                         options_->global_ranks_in_group.size() == static_cast<std::size_t>(size),
                     "ProcessGroupOCCL: options.global_ranks_in_group has ",
                     options_->global_ranks_in_group.size(), " entries for ", size, " ranks");
-  pg_uid_ = options_->group_name;
-  init();
   if (store_ != nullptr) {
     if (size > 1) {
-      announce_presence(*store_, rank);
+      announce_presence(*store_, rank);  // first: who dies before that has told nobody who it is
     }
     incarnation_ = std::to_string(store_->add(c10::str("occl/groups_of_rank_", rank), 1));
   }
+  pg_uid_ = options_->group_name;
+  init();
   const std::lock_guard<std::mutex> lock(groups().mutex);
   groups().live.insert(this);
 }

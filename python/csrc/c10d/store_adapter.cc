@@ -27,6 +27,8 @@ constexpr std::chrono::microseconds kLongestPause{10000};
 constexpr std::int64_t kTryOnly_ms = 1;
 // Between two looks at peers that have not come.
 constexpr std::chrono::milliseconds kPresenceInterval{100};
+// Characters about ranks that have not come.
+constexpr std::size_t kMaxTold = 1000;
 
 }  // namespace
 
@@ -122,6 +124,27 @@ std::string StoreAdapter::find_gone() {
   }
   next_look_ = now + kPresenceInterval;
   return presence_->find_gone();
+}
+
+std::string StoreAdapter::tell_of(const std::vector<int>& missing) {
+  std::string text;
+  for (const int rank : missing) {
+    if (presence_ == nullptr || text.size() > kMaxTold) {
+      break;
+    }
+    try {
+      const Presence::Process process = presence_->find(rank);
+      text += process.pid == 0
+                  ? c10::str("; rank ", rank,
+                             " has not made the group where this rank can see it: it has not "
+                             "started, or ended before that")
+                  : c10::str("; rank ", rank, " (pid ", process.pid,
+                             process.pidfd >= 0 ? ") runs, and has not used the group" : ") ended");
+    } catch (const std::exception&) {
+      break;  // the store says no more
+    }
+  }
+  return text;
 }
 
 void StoreAdapter::throw_if_gone() {

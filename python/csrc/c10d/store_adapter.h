@@ -41,6 +41,8 @@ class StoreAdapter {
   }
   // As Presence::find_gone; looks every kPresenceInterval only.
   std::string find_gone();
+  // "; rank 1 (pid 4711) runs, ...": what is known of these ranks, which have not come in time.
+  std::string tell_of(const std::vector<int>& missing);
   // With `why`, of find_gone.
   [[noreturn]] void throw_gone(const std::string& why) const;
 
