@@ -100,8 +100,11 @@ orError_t orStreamSynchronize(orStream_t stream) { return orStreamSynchronizeTim
 
 orError_t orStreamSynchronizeTimeout(orStream_t handle, int64_t timeout_ms) {
   return WithStream(handle, [&](Stream* stream) -> Status {
-    OPENREG_RETURN_IF_ERROR(
-        stream->WaitFor(stream->issued(), Deadline::AfterMs(timeout_ms), "stream synchronise"));
+    const uint64_t issued = stream->issued();
+    if (!stream->Passed(issued)) {
+      OPENREG_RETURN_IF_ERROR(
+          stream->WaitFor(issued, Deadline::AfterMs(timeout_ms), "stream synchronise"));
+    }
     return stream->TakeError();
   });
 }
