@@ -17,10 +17,12 @@ class RefCounted {
   void AddRef() { references_.fetch_add(1, std::memory_order_relaxed); }
   void Unref() {
     // acq_rel: whoever deletes has seen what the others wrote before they let go.
-    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+    if (HeldOnce() || references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
 
  protected:
+  // Whether the caller's reference is the only one: nobody else can come by another then.
+  bool HeldOnce() const { return references_.load(std::memory_order_acquire) == 1; }
   virtual ~RefCounted() = default;
 
  private:
@@ -42,6 +44,9 @@ class Ref {
   }
   Ref(const Ref& other) : Ref(other.object_) {}
   Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  // From a derived class.
+  template <typename U>
+  Ref(Ref<U>&& other) noexcept : object_(other.Release()) {}
   Ref& operator=(Ref other) noexcept {
     std::swap(object_, other.object_);
     return *this;

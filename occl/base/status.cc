@@ -17,6 +17,11 @@ std::string Format(const char* format, va_list arguments) {
 
 }  // namespace
 
+const std::string& Status::NoMessage() {
+  static const std::string none;
+  return none;
+}
+
 Status Error(occlResult_t code, const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);

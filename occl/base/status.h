@@ -3,6 +3,7 @@
 #ifndef OCCL_BASE_STATUS_H_
 #define OCCL_BASE_STATUS_H_
 
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -10,18 +11,33 @@
 
 namespace occl {
 
+// A success is one word of zero and costs nothing; all of a failure lives on the heap.
 class [[nodiscard]] Status {
  public:
   Status() = default;  // success
-  Status(occlResult_t code, std::string message) : code_(code), message_(std::move(message)) {}
+  // `code` is not occlSuccess.
+  Status(occlResult_t code, std::string message)
+      : failure_(std::make_unique<Failure>(Failure{code, std::move(message)})) {}
+  Status(const Status& other)
+      : failure_(other.ok() ? nullptr : std::make_unique<Failure>(*other.failure_)) {}
+  Status(Status&& other) = default;
+  Status& operator=(Status other) noexcept {
+    failure_ = std::move(other.failure_);
+    return *this;
+  }
 
-  bool ok() const { return code_ == occlSuccess; }
-  occlResult_t code() const { return code_; }
-  const std::string& message() const { return message_; }
+  bool ok() const { return failure_ == nullptr; }
+  occlResult_t code() const { return ok() ? occlSuccess : failure_->code; }
+  const std::string& message() const { return ok() ? NoMessage() : failure_->message; }
 
  private:
-  occlResult_t code_ = occlSuccess;
-  std::string message_;
+  struct Failure {
+    occlResult_t code;
+    std::string message;
+  };
+  static const std::string& NoMessage();
+
+  std::unique_ptr<Failure> failure_;
 };
 
 // Builds a Status from a printf format. The message is cut at 1000 bytes, which is more than the

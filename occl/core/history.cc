@@ -76,13 +76,17 @@ class History::Lock {
 };
 
 uint64_t History::Add(const occlOpRecord_t& record) {
+  static_assert(sizeof(record) == kRecordWords * sizeof(uint64_t));
   Lock lock(&locked_);
   const uint64_t number = block_.history_next.load(std::memory_order_relaxed);
-  uint64_t words[kRecordWords] = {};
-  std::memcpy(words, &record, sizeof(record));
   {
     WriteGuard guard(&block_.history[number % kHistoryPlaces]);
-    for (size_t i = 0; i < kRecordWords; ++i) guard.Set(i, words[i]);
+    const auto* bytes = reinterpret_cast<const unsigned char*>(&record);
+    for (size_t i = 0; i < kRecordWords; ++i) {
+      uint64_t word;
+      std::memcpy(&word, bytes + i * sizeof(word), sizeof(word));
+      guard.Set(i, word);
+    }
   }
   block_.history_next.store(number + 1, std::memory_order_release);
   return number;
