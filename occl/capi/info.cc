@@ -154,15 +154,16 @@ occlResult_t occlCommGetStats(occlComm_t comm, occlStats_t* stats) {
       return Error(occlInvalidArgument, "occlCommGetStats: structSize is %zu, expected %zu",
                    stats->structSize, sizeof(occlStats_t));
     }
-    const occl::CommStats& from = FromHandle(comm)->stats;
-    constexpr auto relaxed = std::memory_order_relaxed;
-    stats->operations = from.operations.load(relaxed);
-    stats->bytesMoved = from.bytes_moved.load(relaxed);
-    stats->waitTime_ns = from.wait_ns.load(relaxed);
-    stats->inlineOperations = from.inline_operations.load(relaxed);
-    stats->oneshotOperations = from.oneshot.load(relaxed);
-    stats->directOperations = from.direct.load(relaxed);
-    stats->stagedOperations = from.staged.load(relaxed);
+    const occl::CollectiveStats& collectives = FromHandle(comm)->collective_stats;
+    const occl::CommStats& messages = FromHandle(comm)->message_stats;
+    stats->operations = collectives.operations.value() + messages.operations.value();
+    stats->bytesMoved = collectives.bytes_moved.value() + messages.bytes_moved.value();
+    stats->waitTime_ns = FromHandle(comm)->wait_ns.value();
+    stats->inlineOperations =
+        collectives.inline_operations.value() + messages.inline_operations.value();
+    stats->oneshotOperations = collectives.oneshot.value();
+    stats->directOperations = collectives.direct.value();
+    stats->stagedOperations = collectives.staged.value();
     return Status();
   });
 }

@@ -110,7 +110,7 @@ StepResult CollectiveOp::CopyBlock() {
     reduce::Copy(destination, from, count * spec_.element_bytes,
                  CopyModeFor(source.count * spec_.element_bytes));
     if (peer != rank) {
-      comm().stats.bytes_moved.fetch_add(count * spec_.element_bytes, std::memory_order_relaxed);
+      comm().collective_stats.bytes_moved.AddAlone(count * spec_.element_bytes);
     }
     position_ += count;
     budget -= count;
@@ -134,8 +134,7 @@ StepResult CollectiveOp::ReduceBlock() {
   comm().scratch.destinations[0] = Destination(0, block);
   if (comm().scratch.destinations[0] == nullptr) return BadSource(rank);
   Reduce(spec_.plan, &comm().scratch, 1, n, block, total * spec_.element_bytes);
-  comm().stats.bytes_moved.fetch_add(block * spec_.element_bytes * (n - 1),
-                                     std::memory_order_relaxed);
+  comm().collective_stats.bytes_moved.AddAlone(block * spec_.element_bytes * (n - 1));
   position_ += block;
   return position_ == total ? EndPart() : StepResult::kMoved;
 }
@@ -165,7 +164,7 @@ StepResult CollectiveOp::ReduceShareBlock() {
   }
   Reduce(spec_.plan, &comm().scratch, results, n, block, spec_.count * spec_.element_bytes);
   const int written = results - (HasResult(rank) ? 1 : 0);
-  comm().stats.bytes_moved.fetch_add(bytes * (n - 1 + written), std::memory_order_relaxed);
+  comm().collective_stats.bytes_moved.AddAlone(bytes * (n - 1 + written));
   position_ += block;
   return position_ == share.count ? EndPart() : StepResult::kMoved;
 }

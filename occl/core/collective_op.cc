@@ -26,11 +26,13 @@ void CollectiveOp::DoFinish(bool success) {
     if (phase_ > Phase::kPlace) LeaveRound();
     return;
   }
-  CommStats& stats = comm().stats;
-  auto& algorithm = path_ == DataPath::kDirect              ? stats.direct
-                    : window_start_ > 0 || !comm().direct() ? stats.staged
-                                                            : stats.oneshot;
-  algorithm.fetch_add(1, std::memory_order_relaxed);
+  CollectiveStats& stats = comm().collective_stats;
+  Counter& algorithm = path_ == DataPath::kDirect              ? stats.direct
+                       : window_start_ > 0 || !comm().direct() ? stats.staged
+                                                               : stats.oneshot;
+  algorithm.AddAlone(1);
+  stats.operations.AddAlone(1);
+  if (on_caller()) stats.inline_operations.AddAlone(1);
   comm().PassTurn();
   comm().bells.RingAll();  // also for this rank's next collective
 }
@@ -123,6 +125,7 @@ StepResult CollectiveOp::WaitForPlace() {
     if (result != StepResult::kMoved) return result;
   }
   Post();
+  Started();
   peer_ = 0;
   agreed_more_ = false;
   phase_ = Phase::kAgree;

@@ -35,10 +35,22 @@ struct CommSettings {
   int64_t init_timeout_ms;
 };
 
-// What occlCommGetStats shows; all relaxed.
+// What occlCommGetStats shows.
+class Counter {
+ public:
+  void Add(uint64_t n) { value_.fetch_add(n, std::memory_order_relaxed); }
+  // Where no other thread adds at the same time.
+  void AddAlone(uint64_t n) { value_.store(value() + n, std::memory_order_relaxed); }
+  uint64_t value() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t> value_{0};
+};
 struct CommStats {
-  std::atomic<uint64_t> operations{0}, bytes_moved{0}, wait_ns{0}, inline_operations{0};
-  std::atomic<uint64_t> oneshot{0}, direct{0}, staged{0};
+  Counter operations, bytes_moved, inline_operations;
+};
+struct CollectiveStats : CommStats {
+  Counter oneshot, direct, staged;
 };
 
 // Space for the one collective that runs; sized once so that operations allocate nothing.
@@ -104,11 +116,15 @@ class Comm final : public RefCounted {
   uint64_t NextCollective() { return next_collective_.fetch_add(1, std::memory_order_relaxed); }
   // The collective whose turn it is.
   uint64_t turn() const { return turn_.load(std::memory_order_acquire); }
-  void PassTurn() { turn_.fetch_add(1, std::memory_order_release); }
+  // By the one whose turn it is.
+  void PassTurn() {
+    turn_.store(turn_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
   // Rounds that every rank has passed.
-  uint64_t slowest_done = 0;  // used by the running collective only
-  uint64_t next_round = 1;    // used by the running collective only
-  CollectiveScratch scratch;  // used by the running collective only
+  uint64_t slowest_done = 0;         // used by the running collective only
+  uint64_t next_round = 1;           // used by the running collective only
+  CollectiveScratch scratch;         // used by the running collective only
+  CollectiveStats collective_stats;  // added to by the running collective only
 
   void OpIssued() { pending_.fetch_add(1, std::memory_order_relaxed); }
   void OpEnded();
@@ -133,7 +149,8 @@ class Comm final : public RefCounted {
   // Tells the peers that this rank is gone, and ends what is pending.
   void Close();
 
-  CommStats stats;
+  CommStats message_stats;
+  Counter wait_ns;
 
  private:
   // No arenas: none of the ranks has joined yet.

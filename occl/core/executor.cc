@@ -1,6 +1,7 @@
 #include "occl/core/executor.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "occl/base/futex.h"
 #include "occl/core/group_op.h"
@@ -113,7 +114,7 @@ Status Launch(Call call) {
     const orError_t held = orStreamTryAcquire(call.stream, call.op->name());
     if (held == orSuccess) {
       call.op->Issue(/*start_now=*/true);
-      StartHeld(Ref<Op>(call.op.get()), call.stream);
+      StartHeld(std::move(call.op), call.stream);
       return Status();
     }
     if (held != orErrorNotReady) return FromRuntime(held, "orStreamTryAcquire");
@@ -122,7 +123,7 @@ Status Launch(Call call) {
     OCCL_RETURN_IF_ERROR(FromRuntime(orStreamGetDevice(call.stream, &device), "orStreamGetDevice"));
   }
   call.op->Issue(/*start_now=*/false);
-  StartQueued(Ref<Op>(call.op.get()), call.stream);
+  StartQueued(std::move(call.op), call.stream);
   return Status();
 }
 
@@ -143,8 +144,8 @@ Status LaunchGroup(std::vector<Call> calls) {
       async = async || call.async;
       return true;
     });
-    Ref<Op> op = members.size() == 1 ? Ref<Op>(members[0].get())
-                                     : Ref<Op>(MakeRef<GroupOp>(std::move(members)).get());
+    Ref<Op> op = members.size() == 1 ? Ref<Op>(std::move(members[0]))
+                                     : Ref<Op>(MakeRef<GroupOp>(std::move(members)));
     if (!async && orStreamTryAcquire(stream, op->name()) == orSuccess) {
       StartHeld(std::move(op), stream);
     } else {

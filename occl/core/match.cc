@@ -30,12 +30,12 @@ uint64_t MessageMatcher::Add(PendingRecv* recv) {
 
 void MessageMatcher::Remove(PendingSend* send) {
   std::lock_guard<std::mutex> lock(mutex_);
-  sends_.remove(send);
+  std::erase(sends_, send);
 }
 
 void MessageMatcher::Remove(PendingRecv* recv) {
   std::lock_guard<std::mutex> lock(mutex_);
-  recvs_.remove(recv);
+  std::erase(recvs_, recv);
 }
 
 bool MessageMatcher::Post(PendingSend* send, const MessageHead& head, const void* inline_data,
@@ -53,7 +53,7 @@ bool MessageMatcher::Post(PendingSend* send, const MessageHead& head, const void
   if (inline_data != nullptr) std::memcpy(entry.inline_data, inline_data, kInlineBytes);
   entry.sequence.store(number, std::memory_order_release);
   sent_[send->peer] = number;
-  sends_.remove(send);
+  std::erase(sends_, send);
   *sequence = number;
   return true;
 }

@@ -7,7 +7,6 @@
 #define OCCL_CORE_MATCH_H_
 
 #include <cstdint>
-#include <list>
 #include <mutex>
 #include <vector>
 
@@ -57,9 +56,9 @@ class MessageMatcher {
   ControlSegment& segment_;
   const int rank_;
   const uint64_t places_;
-  std::mutex mutex_;  // guards all below
-  std::list<PendingSend*> sends_;
-  std::list<PendingRecv*> recvs_;
+  std::mutex mutex_;                                 // guards all below
+  std::vector<PendingSend*> sends_;                  // in call order, not posted
+  std::vector<PendingRecv*> recvs_;                  // in call order, not matched
   std::vector<uint64_t> sends_added_, recvs_added_;  // by peer; the last: from any source
   std::vector<uint64_t> sent_;                       // messages posted, by peer
   std::vector<uint64_t> lowest_;   // the first message that is not assigned, by source

@@ -21,6 +21,11 @@ void DescribeMessage(const MessageSpec& spec, uint64_t number, int peer, occlOpR
   record->count = spec.count;
 }
 
+void CountMessage(CommStats* stats, bool on_caller) {
+  stats->operations.Add(1);
+  if (on_caller) stats->inline_operations.Add(1);
+}
+
 }  // namespace
 
 SendOp::SendOp(Ref<Comm> comm, const MessageSpec& spec)
@@ -28,7 +33,10 @@ SendOp::SendOp(Ref<Comm> comm, const MessageSpec& spec)
 
 void SendOp::DoIssue() { number_ = comm().matcher.Add(&pending_); }
 
-void SendOp::DoFinish(bool) { comm().matcher.Remove(&pending_); }
+void SendOp::DoFinish(bool success) {
+  if (sequence_ == 0) comm().matcher.Remove(&pending_);
+  if (success) CountMessage(&comm().message_stats, on_caller());
+}
 
 void SendOp::Describe(occlOpRecord_t* record) const {
   DescribeMessage(spec_, number_, spec_.peer, record);
@@ -66,6 +74,7 @@ StepResult SendOp::Step() {
     if (result != StepResult::kMoved) return result;
     // Lost: it waits for an answer in vain.
     if (fault() == faulty::Fault::kDrop || !Post()) return StepResult::kWaiting;
+    Started();
   }
   if (path_ == DataPath::kSlot && PutChunks() == StepResult::kMoved) return StepResult::kMoved;
   const auto& read = comm().segment().message_read(comm().rank(), spec_.peer, sequence_);
@@ -106,9 +115,10 @@ RecvOp::RecvOp(Ref<Comm> comm, const MessageSpec& spec)
 
 void RecvOp::DoIssue() { number_ = comm().matcher.Add(&pending_); }
 
-void RecvOp::DoFinish(bool) {
-  comm().matcher.Remove(&pending_);
+void RecvOp::DoFinish(bool success) {
+  if (!success) comm().matcher.Remove(&pending_);
   source_ = pending_.source;
+  if (success) CountMessage(&comm().message_stats, on_caller());
 }
 
 void RecvOp::Describe(occlOpRecord_t* record) const {
@@ -168,6 +178,7 @@ StepResult RecvOp::Step() {
   }
   if (!comm().presence.Reach(pending_.source)) return StepResult::kWaiting;
   if (!compared_) {
+    Started();
     const Status same = Compare();
     if (!same.ok()) return FailComm(same);
     compared_ = true;
@@ -193,7 +204,7 @@ StepResult RecvOp::TakeChunks() {
   std::memcpy(spec_.data + position_bytes_, segment.stage(pending_.source, comm().rank(), chunks_),
               chunk);
   position_bytes_ += chunk;
-  comm().stats.bytes_moved.fetch_add(chunk, std::memory_order_relaxed);
+  comm().message_stats.bytes_moved.Add(chunk);
   words.taken.store(first + ++chunks_, std::memory_order_release);
   comm().bells.RingAll();
   if (position_bytes_ < size) return StepResult::kMoved;
@@ -230,7 +241,7 @@ StepResult RecvOp::CopyBlock() {
     }
     reduce::Copy(spec_.data + position_bytes_, data + position_bytes_, block, CopyModeFor(size));
     position_bytes_ += block;
-    comm().stats.bytes_moved.fetch_add(block, std::memory_order_relaxed);
+    comm().message_stats.bytes_moved.Add(block);
   }
   return position_bytes_ < size ? StepResult::kMoved : EndMessage();
 }

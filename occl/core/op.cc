@@ -20,16 +20,19 @@ bool CommOp::crowded() const { return comm_->crowded(); }
 void CommOp::Issue(bool start_now) {
   comm_->OpIssued();
   DoIssue();
+  if (!start_now) Record(kQueued, NowNs());
+}
+
+void CommOp::Record(int state, int64_t now_ns) {
   occlOpRecord_t record = {};
-  std::memcpy(record.operation, name(), std::strlen(name()));
+  static_assert(sizeof(record.operation) == kOpNameBytes);
+  std::memcpy(record.operation, name(), kOpNameBytes);
   Describe(&record);
-  record.queued_ns = NowNs();
-  if (start_now) {
-    Start(record.queued_ns);
-    record.started_ns = start_ns_;
-    record.state = kStarted;
-  }
+  record.state = state;
+  record.queued_ns = now_ns;
+  if (state == kStarted) record.started_ns = now_ns;
   history_number_ = comm_->history.Add(record);
+  recorded_ = true;
   if (LogEnabled(LogLevel::kInfo, Subsystem())) LogIssue(record);
 }
 
@@ -50,27 +53,30 @@ void CommOp::LogIssue(const occlOpRecord_t& record) const {
 
 void CommOp::Abandon(const Status& status) { Finish(comm_->Fail(status)); }
 
-void CommOp::Start(int64_t now_ns) {
-  started_ = true;
-  start_ns_ = now_ns;
-  deadline_ = Deadline::From(now_ns, timeout_ms_ == INT64_MIN ? comm_->timeout_ms() : timeout_ms_);
+void CommOp::Start() {
+  start_ns_ = NowNs();
+  deadline_ =
+      Deadline::From(start_ns_, timeout_ms_ == INT64_MIN ? comm_->timeout_ms() : timeout_ms_);
+  if (recorded_) {
+    comm_->history.Update(history_number_, kStarted, start_ns_);
+  } else {
+    Record(kStarted, start_ns_);
+  }
 }
 
 StepResult CommOp::Advance() {
   if (complete_.load(std::memory_order_relaxed) != 0) return StepResult::kDone;
-  if (!started_) {
-    Start(NowNs());
-    comm_->history.Update(history_number_, kStarted, start_ns_);
-  }
   if (!comm_->good()) {
     Finish(comm_->failure());
     return StepResult::kDone;
   }
-  return Step();
+  const StepResult result = Step();
+  if (result != StepResult::kDone) Started();
+  return result;
 }
 
 int64_t CommOp::RemainingNs() const {
-  if (!started_) return INT64_MAX;
+  if (start_ns_ == 0) return INT64_MAX;
   const int64_t remaining_ns = deadline_.RemainingNs();
   if (fault_ != faulty::Fault::kDelay) [[likely]]
     return remaining_ns;
@@ -113,16 +119,15 @@ StepResult CommOp::FinishOk() {
 }
 
 void CommOp::Finish(const Status& status) {
+  if (!recorded_) Started();
   DoFinish(status.ok());
   end_ns_ = NowNs();
   comm_->history.Update(history_number_, status.ok() ? kComplete : kFailed, end_ns_);
-  if (status.ok()) comm_->stats.operations.fetch_add(1, std::memory_order_relaxed);
   if (LogEnabled(LogLevel::kTrace, Subsystem())) {
     OCCL_LOG(kTrace, Subsystem(), "%s: %s after %.1f us%s", Title().c_str(),
              status.ok() ? "complete" : "failed", 1e-3 * static_cast<double>(end_ns_ - start_ns_),
              inline_ ? ", on the calling thread" : "");
   }
-  if (inline_) comm_->stats.inline_operations.fetch_add(1, std::memory_order_relaxed);
   // Before its request shows it: whoever has seen all requests complete may destroy.
   comm_->OpEnded();
   Publish(status);
@@ -134,8 +139,12 @@ void CommOp::Cancel(const Status& status) {
 }
 
 void CommOp::Publish(const Status& status) {
-  status_ = status;
+  if (!status.ok()) status_ = status;
   comm_ = Ref<Comm>();
+  if (HeldOnce()) {  // by who drives it: nobody else waits for it
+    complete_.store(1, std::memory_order_relaxed);
+    return;
+  }
   // seq_cst on both: either a waiter sees the word or this sees the waiter.
   complete_.store(1, std::memory_order_seq_cst);
   if (waiters_.load(std::memory_order_seq_cst) != 0) FutexWakeAll(&complete_);
@@ -162,7 +171,7 @@ CommOp::Announcement::~Announcement() { comm_->bells.Leave(); }
 void CommOp::Announcement::Sleep(int64_t max_ns) const {
   const int64_t begin_ns = NowNs();
   comm_->bells.Sleep(rings_, max_ns);
-  comm_->stats.wait_ns.fetch_add(NowNs() - begin_ns, std::memory_order_relaxed);
+  comm_->wait_ns.Add(NowNs() - begin_ns);
 }
 
 CommOp::Announcement CommOp::Announce() const { return Announcement(comm_); }

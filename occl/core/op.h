@@ -77,7 +77,8 @@ class CommOp : public Op {
   Announcement Announce() const;
 
   // Takes its place in the communicator's order. Called once, in the order of the caller's calls.
-  // start_now: the caller advances it at once.
+  // start_now: the caller advances it at once, and it enters the history when it has told its peers
+  // of itself, so that they need not wait for that.
   void Issue(bool start_now);
 
   OpKind kind() const { return kind_; }
@@ -94,11 +95,11 @@ class CommOp : public Op {
 
  protected:
   // One step while the communicator is good. To fail, returns the communicator's failure through
-  // FailComm.
+  // FailComm. Calls Started before it moves data.
   virtual StepResult Step() = 0;
   // Takes a sequence number and a place in queues.
   virtual void DoIssue() = 0;
-  // Leaves all queues; called once at the end, before anyone sees it.
+  // Leaves all queues, and counts a success; called once at the end, before anyone sees it.
   virtual void DoFinish(bool success) = 0;
   // For history and messages.
   virtual void Describe(occlOpRecord_t* record) const = 0;
@@ -111,6 +112,11 @@ class CommOp : public Op {
   Comm& comm() const { return *comm_; }
   // "all_reduce #12 of communicator world"
   std::string Title() const;
+  // From now on its time counts. Calls after the first one have no effect.
+  void Started() {
+    if (start_ns_ == 0) Start();
+  }
+  bool on_caller() const { return inline_; }
   StepResult FailComm(const Status& status);
   StepResult FinishOk();
   // Before the operation tells its peers of itself. kMoved: go on; fault() then says what is to be
@@ -125,7 +131,9 @@ class CommOp : public Op {
   void LogIssue(const occlOpRecord_t& record) const;
   void Finish(const Status& status);
   void Publish(const Status& status);
-  void Start(int64_t now_ns);
+  void Start();
+  // Enters the history.
+  void Record(int state, int64_t now_ns);
   Status Timeout() const;
   // "1 (pid 7) whose last operation is ..., 2 ..."
   std::string TellOf(const std::vector<int>& ranks) const;
@@ -138,12 +146,12 @@ class CommOp : public Op {
   int64_t timeout_ms_ = INT64_MIN;  // the communicator's
   Deadline deadline_;               // set at the first step
   uint64_t history_number_ = 0;
-  bool started_ = false;
+  bool recorded_ = false;
   bool inline_ = false;
   bool fault_decided_ = false;
   faulty::Fault fault_ = faulty::Fault::kNone;
-  Deadline fault_over_;  // kDelay
-  int64_t start_ns_ = 0, end_ns_ = 0;
+  Deadline fault_over_;                // kDelay
+  int64_t start_ns_ = 0, end_ns_ = 0;  // 0: not yet
   Status status_;                      // written before complete_
   std::atomic<uint32_t> complete_{0};  // 0 running, 1 complete, futex word
   std::atomic<uint32_t> waiters_{0};
