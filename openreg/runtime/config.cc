@@ -102,11 +102,11 @@ struct CgroupFolder {
   bool v1;
 };
 
-// The folders of the memory cgroups around this process, innermost first. A container often sees
+// The folders of the memory cgroups around a process, innermost first. A container often sees
 // its own cgroup as the root, so folders that do not exist are left to ReadNumber's fallback.
-std::vector<CgroupFolder> CgroupFolders() {
+std::vector<CgroupFolder> CgroupFolders(const std::string& pid = "self") {
   std::vector<CgroupFolder> folders;
-  for (const std::string& line : ReadLines("/proc/self/cgroup")) {
+  for (const std::string& line : ReadLines("/proc/" + pid + "/cgroup")) {
     size_t first = line.find(':');
     size_t second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
@@ -130,6 +130,14 @@ uint64_t CgroupLimit(const CgroupFolder& folder) {
                     UINT64_MAX);
 }
 
+// Takes from *available what is promised to the processes that `counts` says yes to.
+template <typename F>
+void Subtract(const std::vector<Promise>& promises, uint64_t* available, F counts) {
+  for (size_t i = 0; i < promises.size(); ++i) {
+    if (counts(i)) *available -= std::min(*available, promises[i].bytes);
+  }
+}
+
 }  // namespace
 
 uint64_t SystemMemoryBytes() {
@@ -139,8 +147,13 @@ uint64_t SystemMemoryBytes() {
   return bytes;
 }
 
-uint64_t SystemAvailableBytes() {
+uint64_t SystemAvailableBytes(const std::vector<Promise>& promises) {
   uint64_t available = ReadField("/proc/meminfo", "MemAvailable:", UINT64_MAX >> 10) << 10;
+  Subtract(promises, &available, [](size_t) { return true; });
+  std::vector<std::vector<CgroupFolder>> around;  // the process of each promise
+  for (const Promise& promise : promises) {
+    around.push_back(CgroupFolders(std::to_string(promise.pid)));
+  }
   for (const CgroupFolder& folder : CgroupFolders()) {
     uint64_t limit = CgroupLimit(folder);
     if (limit == UINT64_MAX) continue;
@@ -149,7 +162,12 @@ uint64_t SystemAvailableBytes() {
     // Clean page cache is counted as used but goes first when memory is needed.
     used -= std::min(used, ReadField(folder.path + "/memory.stat",
                                      folder.v1 ? "total_inactive_file" : "inactive_file", 0));
-    available = std::min(available, limit - std::min(limit, used));
+    uint64_t left = limit - std::min(limit, used);
+    Subtract(promises, &left, [&](size_t i) {
+      return std::any_of(around[i].begin(), around[i].end(),
+                         [&](const CgroupFolder& other) { return other.path == folder.path; });
+    });
+    available = std::min(available, left);
   }
   return available;
 }

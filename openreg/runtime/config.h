@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "openreg/runtime/status.h"
 
@@ -25,8 +26,14 @@ Status ParseMemorySize(const char* text, uint64_t* bytes);
 
 // RAM, or the limit of a memory cgroup (v1 or v2) around this process if that is smaller.
 uint64_t SystemMemoryBytes();
-// What the system could still give without killing: MemAvailable, or what is left in the cgroup.
-uint64_t SystemAvailableBytes();
+// Memory that another process may touch whenever it likes.
+struct Promise {
+  int pid;
+  uint64_t bytes;
+};
+// What the system could still give without killing: MemAvailable, or what is left in the cgroup,
+// less what is promised to other processes there.
+uint64_t SystemAvailableBytes(const std::vector<Promise>& promises = {});
 
 // CPU cores this process may run on.
 int CpuCount();

@@ -30,19 +30,30 @@ bool MemoryBudget::Reserve(uint64_t bytes, bool* scarce) {
   return false;
 }
 
+void MemoryBudget::Release(uint64_t bytes) {
+  used_.fetch_sub(bytes, std::memory_order_relaxed);
+  std::lock_guard<std::mutex> lock(mutex_);
+  Show();
+}
+
 bool MemoryBudget::SystemHas(uint64_t bytes, bool* scarce) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (credit_ < bytes) {
-    uint64_t available = SystemAvailableBytes();
+    // First show, then look: of two processes that do so at once, one sees the other at least.
+    credit_ = 0;
+    Show();
+    uint64_t available = SystemAvailableBytes(promises_.OfOthers());
     static const uint64_t host_bytes = HostBytes(), scarce_bytes = ScarceBytes();
     const uint64_t taken = Promised(used() - bytes) + host_bytes;
     available -= std::min(available, taken);
     if (available < bytes) return false;
     scarce_ = available - bytes < scarce_bytes;
     // Other processes take memory too: look again after a small part of it.
-    credit_ = bytes + (scarce_ ? 0 : (available - bytes) / 32);
+    credit_ = scarce_ ? 0 : (available - bytes) / 32;
+    Show();
+  } else {
+    credit_ -= bytes;
   }
-  credit_ -= bytes;
   if (scarce != nullptr) *scarce = scarce_;
   return true;
 }

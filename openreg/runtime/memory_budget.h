@@ -7,6 +7,8 @@
 #include <mutex>
 #include <vector>
 
+#include "openreg/runtime/promises.h"
+
 namespace openreg {
 
 class MemoryBudget {
@@ -14,10 +16,11 @@ class MemoryBudget {
   explicit MemoryBudget(uint64_t limit_bytes) : limit_(limit_bytes) {}
 
   // Counts `bytes`, or returns false if that would exceed the limit or what the system can still
-  // give (it is asked once per some growth, not each time). *scarce (NULL: not asked): the system
-  // has so little left that the pages had better be taken now, where others who look see it.
+  // give, promises to other processes considered (it is asked once per some growth, not each time).
+  // *scarce (NULL: not asked): the system has so little left that the pages had better be taken
+  // now, where others who look see it.
   bool Reserve(uint64_t bytes, bool* scarce = nullptr);
-  void Release(uint64_t bytes) { used_.fetch_sub(bytes, std::memory_order_relaxed); }
+  void Release(uint64_t bytes);
   // The file whose pages the reserved bytes become as they are touched: what is reserved and not
   // touched yet is still the system's to give, and promised already. It stays open.
   void AddFile(int fd);
@@ -27,6 +30,8 @@ class MemoryBudget {
 
  private:
   bool SystemHas(uint64_t bytes, bool* scarce);
+  // Shows others what is reserved, and what may be without a new look. With mutex_ held.
+  void Show() { promises_.Show(used() + credit_); }
   // Reserved before, by this process, and not touched yet.
   uint64_t Promised(uint64_t reserved_bytes) const;
 
@@ -36,6 +41,7 @@ class MemoryBudget {
   uint64_t credit_ = 0;     // growth that needs no new look at the system; guarded by mutex_
   bool scarce_ = false;     // at the last look; guarded by mutex_
   std::vector<int> files_;  // guarded by mutex_
+  Promises promises_;       // guarded by mutex_
 };
 
 }  // namespace openreg

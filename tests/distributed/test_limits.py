@@ -137,7 +137,16 @@ _FILL = """
 """
 
 
-@pytest.mark.parametrize(("ranks", "how"), [(1, "touches"), (1, "promises"), (2, "touches")])
+@pytest.mark.parametrize(
+    ("ranks", "how"),
+    [
+        (1, "touches"),
+        (1, "promises"),
+        (2, "touches"),
+        (2, "promises"),
+        (3, "promises"),
+    ],
+)
 def test_the_limit_of_a_cgroup_is_an_error_before_the_kernel_kills(ranks, how):
     folder = own_cgroup(1200 << 20)
     if folder is None:
