@@ -16,8 +16,7 @@
  *   - All ranks call the collectives of a communicator in the same order. Each call must be made by
  *     every rank of the communicator with the same datatype, counts, operation and root; a mismatch
  *     is detected before data moves and is an error (occlMismatch) on all ranks concerned.
- *   - Send and receive are matched first in, first out, per (peer, direction, tag), and do not
- * queue behind collectives.
+ *   - Sends and receives match in order per (peer, direction, tag), not queued behind collectives.
  *   - Any function may be called from any thread; calls on one communicator are ordered by the
  * caller.
  *   - Every function checks its arguments before anything is sent and returns occlInvalidArgument /
@@ -40,6 +39,7 @@
  *   - OCCL_DEBUG_FILE: a file to append to instead; %h is the host's name, %p the process id.
  *   - OCCL_ALGO: oneshot, direct or staged, on all ranks: taken wherever it fits, not by size.
  *   - OCCL_TIMEOUT_MS: default of occlConfig_t::timeout_ms.
+ *   - OCCL_CHECK_INTERVAL_MS: how often who waits looks whether its peers still live (default 50).
  */
 #ifndef OCCL_API_OCCL_H_
 #define OCCL_API_OCCL_H_
@@ -205,7 +205,7 @@ occlResult_t occlCommSplit(occlComm_t comm, int color, int key, occlComm_t* newc
 #define OCCL_SHRINK_ABORT 1 /* first abort what is in flight on comm */
 occlResult_t occlCommShrink(occlComm_t comm, const int* excludeRanks, int excludeCount,
                             occlComm_t* newcomm, const occlConfig_t* config, int flags);
-/* Waits (timeout of the communicator) until all operations of this rank are complete. */
+/* Waits (timeout of the communicator) until this rank's operations are complete; more may come. */
 occlResult_t occlCommFinalize(occlComm_t comm);
 /* Frees the communicator. Pending operations are aborted first, on this rank; peers that need them
  * get occlRemoteError naming this rank. Not collective, does not block on peers. NULL: no-op. */
@@ -334,9 +334,9 @@ occlResult_t occlBarrier(occlComm_t comm, orStream_t stream, const occlCallOptio
 #define OCCL_ANY_SOURCE (-1)
 #define OCCL_ANY_TAG (-1)
 /* Complete when the receiver has read the data. Sending to oneself needs the matching receive in
- * the same group, or on another stream. tag >= 0. At least 16 messages from one rank to another may
- * be on their way unreceived; a send behind them waits for its place like one whose receive has not
- * come, on its stream and under its deadline. */
+ * the same group, or on another stream. tag >= 0. Of sends in one group, or on several streams, at
+ * least 16 from one rank to another may be on their way unreceived; one behind them waits for its
+ * place like one whose receive has not come, on its stream and under its deadline. */
 occlResult_t occlSend(const void* sendbuff, size_t count, occlDataType_t datatype, int peer,
                       int tag, occlComm_t comm, orStream_t stream,
                       const occlCallOptions_t* options);

@@ -54,8 +54,7 @@ void CollectiveOp::Ring() {
 // by each, mostly for nothing. Of those who post last and look for the others' entries, with a
 // fence in between (Announce), one sees them all, so it is enough that who does tells the others.
 void CollectiveOp::RingForEntry() {
-  if (!comm().crowded() || !ExchangesWithAll()) return Ring();
-  ring_needed_ = false;
+  if (!comm().crowded() || !ExchangesWithAll()) Ring();
 }
 
 void CollectiveOp::TellSleepers() {

@@ -1,9 +1,13 @@
 #include "occl/core/executor.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "occl/base/futex.h"
+#include "occl/base/log.h"
 #include "occl/core/group_op.h"
 #include "occl/transport/direct/peer_arena.h"
 
@@ -20,9 +24,28 @@ constexpr int64_t kInlineSleep_ns = 200'000;
 // The caller moves data, and waits for peers that move theirs, for at most this long: it is not to
 // be held up by a large message.
 constexpr int64_t kInlineMove_ns = 300'000;
-// A worker spins longer, then sleeps in slices between looks at deadline and peers.
+// A worker spins longer, then sleeps until it is woken, and looks at deadline and peers in between.
 constexpr int kWorkerSpins = 2000;
-constexpr int64_t kSlice_ns = 50'000'000;
+
+int64_t ReadCheckInterval_ns() {
+  constexpr int64_t kDefault_ms = 50, kMost_ms = 86'400'000;
+  const char* text = ReadEnvironment("OCCL_CHECK_INTERVAL_MS");
+  if (text == nullptr) return kDefault_ms * 1'000'000;
+  int64_t interval_ms = 0;
+  const char* const end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, interval_ms);
+  if (error == std::errc() && stop == end && interval_ms >= 1 && interval_ms <= kMost_ms) {
+    return interval_ms * 1'000'000;
+  }
+  OCCL_LOG(kWarn, kLogEnv, "OCCL_CHECK_INTERVAL_MS=%s is no number from 1 to %lld: ignored", text,
+           static_cast<long long>(kMost_ms));
+  return kDefault_ms * 1'000'000;
+}
+
+int64_t CheckInterval_ns() {
+  static const int64_t interval_ns = ReadCheckInterval_ns();
+  return interval_ns;
+}
 
 // True when the operation is done.
 bool DriveInline(Op* op) {
@@ -54,7 +77,8 @@ bool DriveInline(Op* op) {
 void DriveToEnd(Op* op) {
   const int patience_at_first = op->crowded() ? kCrowdedSpins : kWorkerSpins;
   int patience = patience_at_first;
-  int64_t next_check_ns = NowNs() + kSlice_ns;
+  const int64_t interval_ns = CheckInterval_ns();
+  int64_t next_check_ns = NowNs() + interval_ns;
   StepResult result = op->Advance();
   while (result != StepResult::kDone) {
     if (result == StepResult::kMoved) {
@@ -62,11 +86,11 @@ void DriveToEnd(Op* op) {
     } else if (--patience >= 0) {
       CpuPause();
     } else {
-      result = op->Sleep(std::min<int64_t>(kSlice_ns, std::max<int64_t>(op->RemainingNs(), 1000)));
+      result = op->Sleep(std::min(interval_ns, std::max<int64_t>(op->RemainingNs(), 1000)));
       if (result == StepResult::kDone) return;
       if (NowNs() >= next_check_ns || op->RemainingNs() <= 0) {
         op->CheckWait();
-        next_check_ns = NowNs() + kSlice_ns;
+        next_check_ns = NowNs() + interval_ns;
       }
       patience = kCrowdedSpins;  // it takes longer: wake, look, sleep again
     }
