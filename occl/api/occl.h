@@ -379,7 +379,7 @@ typedef struct occlStats {
 occlResult_t occlCommGetStats(occlComm_t comm, occlStats_t* stats);
 
 typedef struct occlOpRecord {
-  uint64_t sequence;  /* of the collective or, per peer, of the point-to-point operation */
+  uint64_t sequence;  /* of the collective or, per peer, of the send or receive; from 1 */
   char operation[24]; /* "all_reduce", "send", ... */
   occlDataType_t datatype;
   occlRedOp_t op;

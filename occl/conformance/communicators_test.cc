@@ -151,12 +151,12 @@ TEST(History, ShowsTheLastOperationsOfEveryRank) {
     size_t n = records.size();
     ASSERT_EQ(occlCommGetHistory(rank.comm, rank.rank, records.data(), &n), occlSuccess);
     ASSERT_EQ(n, 64u);
-    EXPECT_EQ(records[63].sequence, 70u);
+    EXPECT_EQ(records[63].sequence, 71u);
     EXPECT_STREQ(records[63].operation, "barrier");
     EXPECT_EQ(records[63].state, 2);
     EXPECT_LE(records[63].queued_ns, records[63].started_ns);
     EXPECT_LE(records[63].started_ns, records[63].ended_ns);
-    EXPECT_EQ(records[0].sequence, 7u);
+    EXPECT_EQ(records[0].sequence, 8u);
     EXPECT_STREQ(records[0].operation, "all_reduce");
     EXPECT_EQ(records[0].count, 1u);
     EXPECT_EQ(records[0].datatype, occlInt32);

@@ -88,23 +88,23 @@ TEST(Logging, InfoShowsInitAndEnvironment) {
   const std::string log = LogOf("info", {"INFO", nullptr});
   EXPECT_TRUE(Has(log, "rank 0 of 2 on device 0 is ready")) << log;
   EXPECT_TRUE(Has(log, "OCCL_TIMEOUT_MS set by environment to 45000")) << log;
-  EXPECT_FALSE(Has(log, "reduce #0")) << log;
+  EXPECT_FALSE(Has(log, "reduce #1")) << log;
 }
 
 TEST(Logging, SubsystemsShowTheirOperations) {
   const std::string coll = LogOf("coll", {"INFO", "COLL"});
-  EXPECT_TRUE(Has(coll, "reduce #0 on rank 0") && Has(coll, ": 4 of float32, MAX, root 1")) << coll;
-  EXPECT_FALSE(Has(coll, "send #0") || Has(coll, "is ready") || Has(coll, "complete")) << coll;
+  EXPECT_TRUE(Has(coll, "reduce #1 on rank 0") && Has(coll, ": 4 of float32, MAX, root 1")) << coll;
+  EXPECT_FALSE(Has(coll, "send #1") || Has(coll, "is ready") || Has(coll, "complete")) << coll;
   const std::string p2p = LogOf("p2p", {"INFO", "p2p,INIT"});
-  EXPECT_TRUE(Has(p2p, "send #0 on rank 0") && Has(p2p, ": 3 of int8, peer 1, tag 5")) << p2p;
+  EXPECT_TRUE(Has(p2p, "send #1 on rank 0") && Has(p2p, ": 3 of int8, peer 1, tag 5")) << p2p;
   EXPECT_TRUE(Has(p2p, "is ready")) << p2p;
-  EXPECT_FALSE(Has(p2p, "reduce #0")) << p2p;
+  EXPECT_FALSE(Has(p2p, "reduce #1")) << p2p;
 }
 
 TEST(Logging, ACaretExcludes) {
   const std::string log = LogOf("caret", {"TRACE", "^COLL,INIT"});
-  EXPECT_TRUE(Has(log, "send #0") && Has(log, ": complete after ")) << log;
-  EXPECT_FALSE(Has(log, "reduce #0") || Has(log, "is ready")) << log;
+  EXPECT_TRUE(Has(log, "send #1") && Has(log, ": complete after ")) << log;
+  EXPECT_FALSE(Has(log, "reduce #1") || Has(log, "is ready")) << log;
 }
 
 }  // namespace

@@ -176,8 +176,8 @@ class Comm final : public RefCounted {
   std::mutex failure_mutex_;
   Status failure_;  // guarded by failure_mutex_
 
-  std::atomic<uint64_t> next_collective_{0};
-  std::atomic<uint64_t> turn_{0};
+  std::atomic<uint64_t> next_collective_{1};  // as torch counts
+  std::atomic<uint64_t> turn_{1};
   std::atomic<uint64_t> splits_{0}, shrinks_{0};
   std::atomic<uint32_t> pending_{0};  // futex word of WaitIdle
   std::atomic<uint32_t> idle_waiters_{0};

@@ -19,13 +19,13 @@ MessageMatcher::MessageMatcher(ControlSegment* segment, int rank)
 uint64_t MessageMatcher::Add(PendingSend* send) {
   std::lock_guard<std::mutex> lock(mutex_);
   sends_.push_back(send);
-  return sends_added_[send->peer]++;
+  return ++sends_added_[send->peer];
 }
 
 uint64_t MessageMatcher::Add(PendingRecv* recv) {
   std::lock_guard<std::mutex> lock(mutex_);
   recvs_.push_back(recv);
-  return recvs_added_[recv->peer == OCCL_ANY_SOURCE ? segment_.nranks() : recv->peer]++;
+  return ++recvs_added_[recv->peer == OCCL_ANY_SOURCE ? segment_.nranks() : recv->peer];
 }
 
 void MessageMatcher::Remove(PendingSend* send) {

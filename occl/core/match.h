@@ -33,7 +33,7 @@ class MessageMatcher {
  public:
   MessageMatcher(ControlSegment* segment, int rank);
 
-  // Returns the number of the send (receive) among this rank's to (from) that peer.
+  // Returns the number of the send (receive) among this rank's to (from) that peer, from 1.
   uint64_t Add(PendingSend* send);
   uint64_t Add(PendingRecv* recv);
   void Remove(PendingSend* send);
