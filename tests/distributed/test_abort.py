@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import os
+import signal
 import tempfile
 import threading
 import time
@@ -158,7 +159,7 @@ class AbortOfAllGroupsTest(AbortTestCase):
                 work.wait(_PATIENCE)
         if self.rank != 2:
             with self.fails(pid, "all_reduce"):
-                dist.all_reduce(self.tensor())
+                dist.all_reduce(self.tensor(), async_op=True).wait(_PATIENCE)
             ones = self.tensor()
             dist.all_reduce(ones, group=others)
             self.assertEqual(ones.cpu(), torch.full((4,), 2.0))
@@ -260,6 +261,39 @@ class StoreHasGoneTest(AbortTestCase):
             print(f"gone after {time.monotonic() - begin:.3f} s")
             log.seek(0)
             self.assertEqual(log.read().decode(), "")
+
+
+class StoreDoesNotAnswerTest(AbortTestCase):
+    ranks = 2
+
+    def test_what_waits_is_released_and_abort_returns(self):
+        port = dist.FileStore(self.file_name, 2)
+        if self.rank == 0:
+            store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+            port.set("port", str(store.port))
+            port.set("pid", str(os.getpid()))
+            port.wait(["over"], _STORE_WAIT)
+            return
+        store = dist.TCPStore("localhost", int(port.get("port")), is_master=False)
+        timeout = datetime.timedelta(seconds=60)
+        groups = [
+            ProcessGroupOCCL(dist.PrefixStore(str(i), store), 1, 2, timeout) for i in range(20)
+        ]
+        work = groups[-1].recv([self.tensor()], 0, 0)
+        server = int(port.get("pid"))
+        os.kill(server, signal.SIGSTOP)
+        try:
+            begin = time.monotonic()
+            for group in groups:
+                group.abort()
+            took_s = time.monotonic() - begin
+            with self.raises(dist.DistBackendError, "recv #1", "was aborted by rank 1 of 2"):
+                work.wait(_PATIENCE)
+        finally:
+            os.kill(server, signal.SIGCONT)
+            port.set("over", "")
+        print(f"20 groups were aborted after {took_s:.3f} s")
+        self.assertLess(took_s, 15)  # not a second for each
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ void Presence::read(Peer& peer) {
   peer.ended = peer.pidfd < 0 ? errno == ESRCH : start_of(peer.pid) != start;
 }
 
-std::string Presence::find_gone() {
+std::string Presence::find_gone(bool also_left) {
   for (Peer& peer : peers_) {
     if (!peer.read) {
       read(peer);
@@ -111,7 +111,7 @@ std::string Presence::find_gone() {
                       ") ended before it came");
     }
     const Announcement& told = peer.announcement;
-    if (!told.left_key.empty() && told.store->check({told.left_key})) {
+    if (also_left && !told.left_key.empty() && told.store->check({told.left_key})) {
       return c10::str("rank ", told.rank, " (pid ", told.store->get_to_str(told.left_key),
                       ") destroyed the group before it came");
     }

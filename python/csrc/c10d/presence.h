@@ -33,10 +33,11 @@ class Presence {
   Presence(const Presence&) = delete;
   Presence& operator=(const Presence&) = delete;
 
-  // "rank 2 (pid 4711) ended before it came" for a rank whose process has ended, or that has left;
-  // "" if none is known to. Ranks that have announced nothing, or run where this process cannot see
-  // them, are taken to live. Does not block; throws what the store throws.
-  std::string find_gone();
+  // "rank 2 (pid 4711) ended before it came" for a rank whose process has ended, or (also_left)
+  // that has destroyed the group; "" if none is known to. Ranks that have announced nothing, or run
+  // where this process cannot see them, are taken to live. Does not block; throws what the store
+  // throws.
+  std::string find_gone(bool also_left);
 
   // Who `rank` is. pid 0: it has announced nothing, or runs where this process cannot see it. pidfd
   // (this object's) -1: it has ended. Does not block; throws what the store throws.

@@ -8,6 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <future>
 #include <memory>
@@ -22,6 +24,11 @@ namespace torch_openreg {
 namespace {
 
 constexpr int kConnect_ms = 500;
+
+// Tasks that a store has left without an answer: those that come after them wait shortly, because
+// a program may end many groups in turn.
+std::atomic<int> unanswered{0};
+constexpr std::chrono::milliseconds kShortPatience{10};
 
 bool connects(const addrinfo& address) {
   const int socket =
@@ -78,6 +85,9 @@ void use_store_aside(const c10::intrusive_ptr<c10d::Store>& store,
   const auto done = std::make_shared<std::promise<void>>();
   std::future<void> ended = done->get_future();
   std::thread thread;
+  if (unanswered.fetch_add(1) > 0) {
+    patience = std::min(patience, kShortPatience);
+  }
   try {
     thread = std::thread([kept = store, done, task = std::move(task)]() mutable {
       c10::setThreadName("occl_store");
@@ -89,9 +99,11 @@ void use_store_aside(const c10::intrusive_ptr<c10d::Store>& store,
         // The store is why: the others miss this rank at their timeout.
       }
       kept.reset();
+      unanswered.fetch_sub(1);
       done->set_value();
     });
   } catch (const std::system_error&) {
+    unanswered.fetch_sub(1);
     return;
   }
   if (ended.wait_for(patience) == std::future_status::ready) {

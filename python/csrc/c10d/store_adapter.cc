@@ -88,16 +88,18 @@ occlResult_t StoreAdapter::read(const std::string& key, void* value, size_t capa
     return occlTimeout;
   }
   // A dead rank is no reason not to join the others: those who are left go on in a smaller group.
-  // It is one if it was the first, whom OCCL asks for again and again.
+  // It is one if it was the first, whom OCCL asks for again and again: that one is about to be
+  // there. Who has left without having joined was not the first.
   if (key == last_key_) {
-    throw_if_gone();
+    if (const std::string dead = look(/*also_left=*/false); !dead.empty()) {
+      throw_gone(dead);
+    }
   }
   last_key_ = key;
   auto pause = kFirstPause;
   auto last_signal_check = Clock::now();
   // Store::wait cannot be interrupted, and logs each expiry: ask instead.
   while (!store_->check({key})) {
-    throw_if_gone();
     const auto now = Clock::now();
     if (now >= deadline) {
       return occlTimeout;
@@ -117,13 +119,13 @@ occlResult_t StoreAdapter::read(const std::string& key, void* value, size_t capa
   return occlSuccess;
 }
 
-std::string StoreAdapter::find_gone() {
+std::string StoreAdapter::look(bool also_left) {
   const auto now = Clock::now();
   if (presence_ == nullptr || now < next_look_) {
     return "";
   }
   next_look_ = now + kPresenceInterval;
-  return presence_->find_gone();
+  return presence_->find_gone(also_left);
 }
 
 std::string StoreAdapter::tell_of(const std::vector<int>& missing) {
@@ -145,12 +147,6 @@ std::string StoreAdapter::tell_of(const std::vector<int>& missing) {
     }
   }
   return text;
-}
-
-void StoreAdapter::throw_if_gone() {
-  if (const std::string why = find_gone(); !why.empty()) {
-    throw_gone(why);
-  }
 }
 
 void StoreAdapter::throw_gone(const std::string& why) const {
