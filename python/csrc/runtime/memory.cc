@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <mutex>
-#include <unordered_map>
 
 #include "python/csrc/runtime/deferred.h"
 #include "python/csrc/runtime/device.h"
@@ -63,35 +61,6 @@ void report_to_profiler(void* ptr, std::int64_t nbytes, c10::DeviceIndex device)
       static_cast<std::size_t>(stats.all.reservedBytes.current), openreg_device(device));
 }
 
-// Blocks that queued work uses beyond the life of their owners. Leaked: used at exit.
-struct HeldBlocks {
-  struct Held {
-    std::size_t holds = 0;
-    bool deleted = false;
-  };
-  std::atomic<std::size_t> count{0};  // of `blocks`, to pass by without the mutex
-  std::mutex mutex;
-  std::unordered_map<void*, Held> blocks;
-
-  static HeldBlocks& get() {
-    static auto* const instance = new HeldBlocks;
-    return *instance;
-  }
-  // True if the block is to be freed by whoever holds it last.
-  bool leave_to_holder(void* ptr) {
-    if (count.load(std::memory_order_acquire) == 0) [[likely]] {
-      return false;
-    }
-    const std::lock_guard<std::mutex> lock(mutex);
-    const auto found = blocks.find(ptr);
-    if (found == blocks.end()) {
-      return false;
-    }
-    found->second.deleted = true;
-    return true;
-  }
-};
-
 // The deleter of every block: stream-ordered, never blocks, never throws. A forked child only
 // drops its copy of the pointer: the memory is its parent's.
 void delete_block(void* ptr) {
@@ -106,28 +75,12 @@ void delete_block(void* ptr) {
     }
   }
   sanitizer::freed(ptr);
-  if (!HeldBlocks::get().leave_to_holder(ptr)) {
-    OR_WARN(orFreeAsync(ptr));
-  }
+  OR_WARN(orFreeAsync(ptr));
 }
 
 void release_block(void* ptr) {
-  HeldBlocks& held = HeldBlocks::get();
-  {
-    const std::lock_guard<std::mutex> lock(held.mutex);
-    const auto found = held.blocks.find(ptr);
-    if (--found->second.holds > 0) {
-      return;
-    }
-    const bool deleted = found->second.deleted;
-    held.blocks.erase(found);
-    held.count.store(held.blocks.size(), std::memory_order_release);
-    if (!deleted) {
-      return;
-    }
-  }
   if (!in_bad_fork()) {
-    OR_WARN(orFreeAsync(ptr));
+    OR_WARN(orMemRelease(ptr));
   }
 }
 
@@ -269,10 +222,7 @@ c10::DataPtr hold_block(const c10::DataPtr& data) {
   if (data.get() == nullptr || data.get_deleter() != &delete_block) {
     return {};
   }
-  HeldBlocks& held = HeldBlocks::get();
-  const std::lock_guard<std::mutex> lock(held.mutex);
-  ++held.blocks[data.get_context()].holds;
-  held.count.store(held.blocks.size(), std::memory_order_release);
+  OR_CHECK(orMemRetain(data.get_context()));
   return {data.get(), data.get_context(), &release_block, data.device()};
 }
 
