@@ -130,14 +130,24 @@ Reading Presence::ReadingOf(int rank) const {
 }
 
 std::string Presence::Missing() const {
-  std::string missing;
+  const auto unreached = [&](int r) { return !reached_[r].load(std::memory_order_acquire); };
+  const auto silent = [&](int r) {
+    return segment_.rank(r).reading_all.load(std::memory_order_acquire) ==
+           static_cast<uint32_t>(Reading::kUnknown);
+  };
+  const std::string missing = List(unreached);
+  return missing.empty() ? List(silent) : missing;
+}
+
+std::string Presence::List(const std::function<bool(int)>& which) const {
+  std::string list;
   for (int r = 0; r < segment_.nranks(); ++r) {
-    if (reached_[r].load(std::memory_order_acquire)) continue;
-    if (missing.size() > 200) return missing + ", ...";
+    if (!which(r)) continue;
+    if (list.size() > 200) return list + ", ...";
     const bool known = peers_ != nullptr && peers_->pid(r) != 0;
-    missing += (missing.empty() ? "" : ", ") + (known ? peers_->Name(r) : std::to_string(r));
+    list += (list.empty() ? "" : ", ") + (known ? peers_->Name(r) : std::to_string(r));
   }
-  return missing;
+  return list;
 }
 
 Status AwaitRanks(Comm& comm, Meeting* meeting, const Deadline& deadline) {
@@ -167,9 +177,9 @@ Status AwaitRanks(Comm& comm, Meeting* meeting, const Deadline& deadline) {
     }
     if (deadline.Passed()) {
       const std::string missing = comm.presence.Missing();
+      if (missing.empty()) continue;  // the last has come at this moment
       return Error(occlTimeout, "init of %s with %d ranks: rank(s) %s did not come in time",
-                   comm.name(), comm.nranks(),
-                   missing.empty() ? "that have joined" : missing.c_str());
+                   comm.name(), comm.nranks(), missing.c_str());
     }
   }
   return Status();

@@ -7,6 +7,7 @@
 #define OCCL_CORE_PRESENCE_H_
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -39,7 +40,8 @@ class Presence {
   // True once all ranks have joined and have told whether they map all others. Then direct()
   // counts.
   bool AllReached() { return complete_.load(std::memory_order_acquire) || AllReachedSlow(); }
-  // "1, 3 (pid 4711)": the ranks that have not joined, or do not answer.
+  // "1, 3 (pid 4711)": the ranks that have not joined, or do not answer; if there are none, those
+  // that have not come to where they need all others.
   std::string Missing() const;
 
   // Every rank has mapped every arena. After AllReached.
@@ -53,6 +55,7 @@ class Presence {
 
  private:
   bool ReachSlow(int rank);
+  std::string List(const std::function<bool(int)>& which) const;
   bool AllReachedSlow();
 
   // Attempts to map the device of a rank that has joined.

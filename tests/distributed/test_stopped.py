@@ -77,6 +77,24 @@ class StoppedRankTest(RankTestCase):
         if self.rank == 0:
             self.fails_in_time(pid, self.all_reduce, "all_reduce #1", "rank 1 (pid")
 
+    def test_a_collective_whose_ranks_have_all_met_in_messages(self):
+        self.init(timeout=_TIMEOUT)
+        store = c10d._get_default_store()
+        tensor = torch.ones(4, device=self.device)
+        for first, second in ((0, 1), (1, 2), (0, 2)):
+            if self.rank == first:
+                dist.send(tensor, second)
+            elif self.rank == second:
+                dist.recv(tensor, first)
+        torch.openreg.synchronize()
+        if self.rank == 1:
+            store.set("pid", str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if self.rank == 0:
+            pid = int(store.get("pid"))
+            self.fails_in_time(pid, self.all_reduce, "all_reduce #1", "rank(s) 1 (pid")
+        store.wait(["over"], datetime.timedelta(seconds=60))
+
     def test_a_message(self):
         pid = self.begin(joins_first=0)
         if self.rank == 0:
