@@ -35,11 +35,9 @@ occlResult_t IssueCollective(const char* function, occlComm_t comm, orStream_t s
     if (!status.ok()) return NoteInGroup(status);
     status = AwaitAllRanks(*FromHandle(comm));
     if (!status.ok()) return NoteInGroup(status);
-    CollectiveSpec spec;
-    status = make(*FromHandle(comm), &spec);
+    Ref<CollectiveOp> op = MakeRef<CollectiveOp>(Ref<Comm>(FromHandle(comm)));
+    status = op->Specify(make);
     if (!status.ok()) return NoteInGroup(status);
-    Ref<CommOp> op =
-        Ref<CommOp>::Adopt(new CollectiveOp(Ref<Comm>(FromHandle(comm)), std::move(spec)));
     return NoteInGroup(IssueOp(std::move(op), *FromHandle(comm), stream, options));
   });
 }

@@ -25,6 +25,8 @@ const std::optional<Algorithm>& ForcedAlgorithm() {
 
 }  // namespace
 
+bool AlgorithmIsForced() { return ForcedAlgorithm().has_value(); }
+
 bool UsesDirectPath(bool mapped) { return mapped && ForcedAlgorithm() != Algorithm::kStaged; }
 
 reduce::CopyMode CopyModeFor(uint64_t total_bytes) {

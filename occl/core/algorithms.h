@@ -16,6 +16,9 @@ struct AlgorithmQuery {
 
 DataPath ChooseDataPath(AlgorithmQuery query);
 
+// Whether OCCL_ALGO says which.
+bool AlgorithmIsForced();
+
 // False if the arenas are not mapped, or OCCL_ALGO says staged.
 bool UsesDirectPath(bool mapped);
 

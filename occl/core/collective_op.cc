@@ -9,8 +9,7 @@
 
 namespace occl {
 
-CollectiveOp::CollectiveOp(Ref<Comm> comm, CollectiveSpec spec)
-    : CommOp(std::move(comm), spec.kind), spec_(std::move(spec)) {}
+CollectiveOp::CollectiveOp(Ref<Comm> comm) : CommOp(std::move(comm), OpKind::kNumKinds) {}
 
 void CollectiveOp::Describe(occlOpRecord_t* record) const {
   record->sequence = sequence_;
@@ -139,14 +138,19 @@ bool CollectiveOp::shared_out() const {
 }
 
 DataPath CollectiveOp::ChoosePath() const {
+  const uint64_t bytes =
+      spec_.count * spec_.element_bytes * (spec_.part_per_rank ? comm().nranks() : 1);
+  const bool has_factor = spec_.op >= occlNumOps;
+  if (bytes <= kInlineBytes && !has_factor && !spec_.uneven && !AlgorithmIsForced()) {
+    return DataPath::kInline;
+  }
   AlgorithmQuery query;
   query.choice.reduces_to_all = spec_.kind == OpKind::kAllReduce;
   query.choice.nranks = comm().nranks();
   query.choice.crowded = comm().crowded();
   query.choice.mapped = comm().direct();
-  query.choice.bytes =
-      spec_.count * spec_.element_bytes * (spec_.part_per_rank ? comm().nranks() : 1);
-  query.has_factor = spec_.op >= occlNumOps;
+  query.choice.bytes = bytes;
+  query.has_factor = has_factor;
   query.uneven = spec_.uneven;
   return ChooseDataPath(query);
 }

@@ -25,7 +25,15 @@ namespace occl {
 
 class CollectiveOp final : public CommOp {
  public:
-  CollectiveOp(Ref<Comm> comm, CollectiveSpec spec);
+  explicit CollectiveOp(Ref<Comm> comm);
+  // What it is to do, from `make`: Status(Comm&, CollectiveSpec*). Called once, before it is
+  // issued; on an error the operation is good for nothing.
+  template <typename Make>
+  Status Specify(Make make) {
+    Status status = make(comm(), &spec_);
+    kind_ = spec_.kind;
+    return status;
+  }
 
  private:
   enum class Phase : uint8_t { kTurn, kPlace, kAgree, kMove, kReaders };
@@ -89,7 +97,7 @@ class CollectiveOp final : public CommOp {
   // Of the result of `peer`, after skip_bytes; NULL if it named memory outside its device.
   unsigned char* Result(int peer, uint64_t skip_bytes, uint64_t size_bytes) const;
 
-  const CollectiveSpec spec_;
+  CollectiveSpec spec_;  // constant after Specify
   uint64_t sequence_ = 0;
   uint64_t round_ = 0;
   Phase phase_ = Phase::kTurn;

@@ -6,8 +6,9 @@
 namespace occl {
 namespace {
 
+// Apart from the rest, which is made at its first use by a thread and asks each time whether it is.
+thread_local int depth = 0;
 struct ThreadGroup {
-  int depth = 0;
   std::vector<Call> calls;
   Status error;
 };
@@ -15,9 +16,9 @@ thread_local ThreadGroup group;
 
 }  // namespace
 
-void StartGroup() { ++group.depth; }
+void StartGroup() { ++depth; }
 
-bool InGroup() { return group.depth > 0; }
+bool InGroup() { return depth > 0; }
 
 void AddToGroup(Call call) { group.calls.push_back(std::move(call)); }
 
@@ -26,10 +27,10 @@ void SpoilGroup(const Status& status) {
 }
 
 Status EndGroup() {
-  if (group.depth == 0) {
+  if (depth == 0) {
     return Error(occlInvalidUsage, "occlGroupEnd without occlGroupStart on this thread");
   }
-  if (--group.depth > 0) return Status();
+  if (--depth > 0) return Status();
   std::vector<Call> calls = std::exchange(group.calls, {});
   const Status error = std::exchange(group.error, Status());
   if (!error.ok()) {

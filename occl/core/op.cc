@@ -11,7 +11,7 @@
 
 namespace occl {
 
-CommOp::CommOp(Ref<Comm> comm, OpKind kind) : comm_(std::move(comm)), kind_(kind) {}
+CommOp::CommOp(Ref<Comm> comm, OpKind kind) : kind_(kind), comm_(std::move(comm)) {}
 
 CommOp::~CommOp() = default;
 
@@ -83,7 +83,7 @@ int64_t CommOp::RemainingNs() const {
   return std::min(remaining_ns, fault_over_.RemainingNs());
 }
 
-StepResult CommOp::MeetFault(int peer, uint64_t number) {
+StepResult CommOp::MeetFaultSlow(int peer, uint64_t number) {
   if (!fault_decided_) {
     fault_decided_ = true;
     const faulty::Decision decision = faulty::Decide({comm_->name(), comm_->rank(), peer, number});

@@ -121,12 +121,17 @@ class CommOp : public Op {
   StepResult FinishOk();
   // Before the operation tells its peers of itself. kMoved: go on; fault() then says what is to be
   // told wrong. `peer`: -1 for a collective; `number`: among those of that kind.
-  StepResult MeetFault(int peer, uint64_t number);
+  StepResult MeetFault(int peer, uint64_t number) {
+    const bool armed = faulty::armed.load(std::memory_order_relaxed);
+    return armed || fault_decided_ ? MeetFaultSlow(peer, number) : StepResult::kMoved;
+  }
   faulty::Fault fault() const { return fault_; }
 
   int source_ = -1;
+  OpKind kind_;
 
  private:
+  StepResult MeetFaultSlow(int peer, uint64_t number);
   unsigned Subsystem() const;
   void LogIssue(const occlOpRecord_t& record) const;
   void Finish(const Status& status);
@@ -142,7 +147,6 @@ class CommOp : public Op {
   StepResult AdvanceAll();
 
   Ref<Comm> comm_;  // released at the end, so that a request does not keep the communicator alive
-  const OpKind kind_;
   int64_t timeout_ms_ = INT64_MIN;  // the communicator's
   Deadline deadline_;               // set at the first step
   uint64_t history_number_ = 0;
