@@ -1,6 +1,7 @@
 #include "openreg/runtime/memory_budget.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -15,6 +16,9 @@ constexpr uint64_t kMegabyte = uint64_t{1} << 20;
 uint64_t HostBytes() {
   return std::clamp(SystemMemoryBytes() / 32, 16 * kMegabyte, 128 * kMegabyte);
 }
+// Growth without a new look at the system. Others are not shown it: where it counts, little is left
+// and there is none; it is small so that that holds though several processes have some.
+constexpr uint64_t kMostCredit = 64 * kMegabyte;
 // Little enough for the devices of several processes to reach the end together.
 uint64_t ScarceBytes() { return std::min(SystemMemoryBytes() / 4, 1024 * kMegabyte); }
 
@@ -33,25 +37,45 @@ bool MemoryBudget::Reserve(uint64_t bytes, bool* scarce) {
 void MemoryBudget::Release(uint64_t bytes) {
   used_.fetch_sub(bytes, std::memory_order_relaxed);
   std::lock_guard<std::mutex> lock(mutex_);
-  Show();
+  promises_.Show(used());
+}
+
+// What is left of it besides `bytes` that are about to be counted; false: they are not. First
+// shown, then looked: of two processes that do so at once, one sees the other at least. Both may,
+// and one that will be refused: so it is asked again, a different moment later in each process.
+bool MemoryBudget::AskSystem(uint64_t bytes, uint64_t* left) {
+  constexpr int kAttempts = 4;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    if (attempt > 0) {
+      promises_.Show(used() - bytes);
+      usleep(10'000u + 1'000u * static_cast<unsigned>(getpid() % 20));
+    }
+    promises_.Show(used());
+    const std::vector<Promise> promises = promises_.OfOthers();
+    static const uint64_t host_bytes = HostBytes();
+    const uint64_t needed = Promised(used() - bytes) + host_bytes + bytes;
+    const uint64_t available = SystemAvailableBytes(promises);
+    if (available >= needed) {
+      *left = available - needed;
+      return true;
+    }
+    if (promises.empty() || SystemAvailableBytes() < needed) break;
+  }
+  return false;
 }
 
 bool MemoryBudget::SystemHas(uint64_t bytes, bool* scarce) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (credit_ < bytes) {
-    // First show, then look: of two processes that do so at once, one sees the other at least.
+    static const uint64_t scarce_bytes = ScarceBytes();
+    uint64_t left = 0;
     credit_ = 0;
-    Show();
-    uint64_t available = SystemAvailableBytes(promises_.OfOthers());
-    static const uint64_t host_bytes = HostBytes(), scarce_bytes = ScarceBytes();
-    const uint64_t taken = Promised(used() - bytes) + host_bytes;
-    available -= std::min(available, taken);
-    if (available < bytes) return false;
-    scarce_ = available - bytes < scarce_bytes;
+    if (!AskSystem(bytes, &left)) return false;
+    scarce_ = left < scarce_bytes;
     // Other processes take memory too: look again after a small part of it.
-    credit_ = scarce_ ? 0 : (available - bytes) / 32;
-    Show();
+    credit_ = scarce_ ? 0 : std::min(left / 32, kMostCredit);
   } else {
+    promises_.Show(used());
     credit_ -= bytes;
   }
   if (scarce != nullptr) *scarce = scarce_;

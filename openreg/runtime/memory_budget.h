@@ -29,9 +29,9 @@ class MemoryBudget {
   uint64_t used() const { return used_.load(std::memory_order_relaxed); }
 
  private:
+  // Both with `bytes` in used_ already.
   bool SystemHas(uint64_t bytes, bool* scarce);
-  // Shows others what is reserved, and what may be without a new look. With mutex_ held.
-  void Show() { promises_.Show(used() + credit_); }
+  bool AskSystem(uint64_t bytes, uint64_t* left);
   // Reserved before, by this process, and not touched yet.
   uint64_t Promised(uint64_t reserved_bytes) const;
 
