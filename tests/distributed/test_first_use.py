@@ -147,6 +147,23 @@ class FirstUseTest(RankTestCase):
         store.set(f"waited{self.rank}", "")
         store.wait(["waited0", "waited1"], datetime.timedelta(seconds=30))
 
+    def test_who_comes_after_another_has_given_up_is_told_of_it(self):
+        self.init(timeout=_SHORT)
+        store = dist.distributed_c10d._get_default_store()
+        missing = "rank(s) 1, 2, 3 did not come in time"
+        if self.rank == 0:
+            store.set("pid", str(os.getpid()))
+            with self.raises(dist.DistBackendError, "all_reduce #1", missing):
+                dist.all_reduce(torch.ones(1, device=self.device))
+            store.set("gave up", "")
+        else:
+            store.wait(["gave up"], datetime.timedelta(seconds=30))
+            by = f"aborted by rank 0 (pid {int(store.get('pid'))})"
+            with self.raises(dist.DistBackendError, "all_reduce #1", by, missing):
+                dist.all_reduce(torch.ones(1, device=self.device))
+        store.set(f"told{self.rank}", "")
+        store.wait([f"told{rank}" for rank in range(4)], datetime.timedelta(seconds=30))
+
     def test_a_rank_that_has_not_made_the_group(self):
         store = dist.FileStore(self.file_name + "-meeting", 4)
         if self.rank != 3:

@@ -135,6 +135,8 @@ void Communicator::await_ranks_slow(const Occasion& occasion) {
       meeting_->rethrow_if(result);
       if (result == occlTimeout) {
         detail += meeting_->tell_of(ranks_without_process(comm, occasion.group.size));
+        // Those who wait as well, and those who come later, hear who is missing and who gave up.
+        abort(detail);
       }
       throw_failure(result, occasion.failure(result, detail));
     }
