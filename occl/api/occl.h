@@ -341,7 +341,7 @@ occlResult_t occlSend(const void* sendbuff, size_t count, occlDataType_t datatyp
                       int tag, occlComm_t comm, orStream_t stream,
                       const occlCallOptions_t* options);
 /* peer may be OCCL_ANY_SOURCE (occlRequestGetSource then tells), tag may be OCCL_ANY_TAG. Count and
- * datatype size must equal the sender's: otherwise occlMismatch on both. */
+ * datatype must equal the sender's: otherwise occlMismatch on both. */
 occlResult_t occlRecv(void* recvbuff, size_t count, occlDataType_t datatype, int peer, int tag,
                       occlComm_t comm, orStream_t stream, const occlCallOptions_t* options);
 

@@ -172,6 +172,20 @@ TEST(Mismatch, NamesTheField) {
   }
 }
 
+TEST(Mismatch, NamesTheDatatypeOfAMessageAlsoWhereItsSizeFits) {
+  constexpr occlDataType_t kPairs[][2] = {{occlInt32, occlFloat64},
+                                          {occlInt32, occlFloat32},
+                                          {occlFloat16, occlBfloat16},
+                                          {occlBool, occlUint8},
+                                          {occlBytes, occlInt8}};
+  for (const auto& pair : kPairs) {
+    ExpectMismatch(2, "datatype", [&](const Rank& r, void* s, void* d, auto* o) {
+      return r.rank == 0 ? occlSend(s, 10, pair[0], 1, 0, r.comm, r.stream, o)
+                         : occlRecv(d, 10, pair[1], 0, 0, r.comm, r.stream, o);
+    });
+  }
+}
+
 // A program may legally mix messages and collectives, so only the deadline can tell; then both
 // sides are named.
 TEST(Mismatch, AMessageThatMeetsACollectiveEndsAtTheDeadlineWithBothNamed) {

@@ -154,7 +154,7 @@ Status RecvOp::Compare() const {
                  Title().c_str(), head.tag, field, comm().rank(), own.c_str(),
                  comm().peers.Name(pending_.source).c_str(), found.c_str());
   };
-  if (DataTypeSize(head.datatype) != spec_.element_bytes) {
+  if (head.datatype != spec_.datatype) {
     return differ("datatype", DataTypeName(spec_.datatype), DataTypeName(head.datatype));
   }
   if (head.count != spec_.count) {

@@ -81,6 +81,8 @@ def faults(
     """
     if seed is None:
         seed = random.SystemRandom().getrandbits(63)
+    elif not 0 <= seed < 1 << 64:
+        raise ValueError(f"seed is {seed}, expected 0 to 2**64 - 1")
     try:
         _C._set_collective_faults(
             seed, delay=delay, delay_s=delay_s, drop=drop, truncate=truncate, reset=reset

@@ -86,7 +86,13 @@ class FaultsTest(RankTestCase):
         self.reduce()
 
     def test_numbers_out_of_range_are_refused(self):
-        for wrong in ({"delay": -0.1}, {"drop": 1.5}, {"drop": 0.6, "reset": 0.6}):
+        for wrong in (
+            {"delay": -0.1},
+            {"drop": 1.5},
+            {"drop": 0.6, "reset": 0.6},
+            {"seed": -1},
+            {"seed": 1 << 70},
+        ):
             with self.assertRaises(ValueError), testing.faults(**wrong):
                 self.fail("not reached")
         with self.assertRaises(ValueError), testing.faults(slow_stream=2.0):

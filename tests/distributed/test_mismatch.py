@@ -132,6 +132,7 @@ class MismatchTest(RankTestCase):
         for count, dtype, fragments in (
             (COUNT + 1, torch.float32, ("count", "6", "7")),
             (COUNT, torch.float64, ("datatype", "float32", "float64")),
+            (COUNT, torch.int32, ("datatype", "float32", "int32")),
         ):
             operations = self.both()
             if self.rank == 0:
