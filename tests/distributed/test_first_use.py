@@ -219,6 +219,19 @@ class DeathBeforeFirstUseTest(RankTestCase):
         for name, group in zip(self.messages(), groups, strict=True):
             self.fails(self.messages(group)[name], pid)
 
+    def test_before_a_group_as_large_as_the_world_is_made(self):
+        self.init()
+        dist.all_reduce(torch.ones(1, device=self.device))
+        store = dist.distributed_c10d._get_default_store()
+        if self.rank == 1:
+            store.set("pid", str(os.getpid()))
+            self.die()
+        pid = int(store.get("pid"))
+        group = dist.new_group([0, 1])
+        with self.raises(dist.DistBackendError, "all_reduce #1", f"rank 1 (pid {pid}) ended"):
+            dist.all_reduce(torch.ones(1, device=self.device), group=group)
+        self.fails(self.messages(dist.new_group([0, 1]))["recv"], pid)
+
     def test_while_the_message_waits_and_after_it_was_issued(self):
         # Rank 1 says who it is only after rank 0 has begun to wait.
         store = dist.FileStore(self.file_name + "-meeting", 2)

@@ -160,11 +160,13 @@ std::vector<Announcement> ProcessGroupOCCL::announcements_of_peers() {
     const auto& ranks = group.options_->global_ranks_in_group;
     return ranks.empty() ? static_cast<std::uint64_t>(rank) : ranks[static_cast<std::size_t>(rank)];
   };
-  // A peer may have died before it made this group: then the largest one, the world, knows it.
+  // A peer may have died before it made this group: then the largest of the others, the world,
+  // knows it, also where this one has as many ranks.
   const std::lock_guard<std::mutex> lock(groups().mutex);
-  const ProcessGroupOCCL* world = this;
+  const ProcessGroupOCCL* world = nullptr;
   for (const ProcessGroupOCCL* const group : groups().live) {
-    world = group->store_ != nullptr && group->size_ > world->size_ ? group : world;
+    const bool larger = world == nullptr || group->size_ > world->size_;
+    world = group != this && group->store_ != nullptr && larger ? group : world;
   }
   std::vector<Announcement> announcements;
   for (int peer = 0; peer < size_; ++peer) {
@@ -172,7 +174,7 @@ std::vector<Announcement> ProcessGroupOCCL::announcements_of_peers() {
       continue;
     }
     announcements.push_back({store_, peer, peer, left_key(peer)});
-    for (int other = 0; world != this && other < world->size_; ++other) {
+    for (int other = 0; world != nullptr && other < world->size_; ++other) {
       if (global(*world, other) == global(*this, peer)) {
         announcements.push_back({world->store_, other, peer, ""});
       }
