@@ -146,6 +146,28 @@ class DeathTest(RankTestCase):
         self.assertEqual([p.exitcode for p in self.processes], [0, 0, -signal.SIGKILL])
 
 
+class DeathInASubgroupTest(RankTestCase):
+    ranks = 3
+
+    def test_the_global_ranks_are_told(self):
+        self.init()
+        group = dist.new_group([1, 2])
+        pids = [None] * 3
+        dist.all_gather_object(pids, os.getpid())
+        if self.rank == 0:
+            return
+        dist.barrier(group)
+        if self.rank == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        told = f"rank 1 (pid {pids[2]}) has died", "from 0 on are the global ranks 1, 2)"
+        with self.raises(dist.DistBackendError, "rank 0 of 2 (global rank 1)", *told):
+            dist.all_reduce(torch.ones(1, device=self.device), group=group)
+            torch.openreg.synchronize()
+
+    def _check_return_codes(self, fn, elapsed_time):
+        self.assertEqual([p.exitcode for p in self.processes], [0, 0, -signal.SIGKILL])
+
+
 class DeathInAStagedMessageTest(RankTestCase):
     def test_the_receiver_is_told(self):
         os.environ["OCCL_ALGO"] = "staged"  # read at the first use

@@ -29,7 +29,25 @@ std::string failure_message(const GroupIdentity& group, const char* operation,
   if (!detail.empty()) {
     text += c10::str(": ", detail);
   }
-  return text;
+  return text + group.tell_global_ranks();
+}
+
+// The library's sentences count in the group.
+std::string GroupIdentity::tell_global_ranks() const {
+  constexpr std::size_t kMost = 16;
+  bool same = true;
+  std::string list;
+  for (std::size_t i = 0; i < global_ranks.size(); ++i) {
+    same = same && global_ranks[i] == i;
+    if (i < kMost) {
+      list += c10::str(i == 0 ? "" : ", ", global_ranks[i]);
+    }
+  }
+  if (same) {
+    return "";
+  }
+  return c10::str(" (the group's ranks from 0 on are the global ranks ", list,
+                  global_ranks.size() > kMost ? ", ..." : "", ")");
 }
 
 void throw_failure(occlResult_t result, const std::string& message) {

@@ -26,6 +26,8 @@ struct GroupIdentity {
   }
   // "rank 1 of 4 (global rank 5) in group '3' (mesh_dp)"
   std::string to_string() const;
+  // " (the group's ranks from 0 on are the global ranks 4, 5)"; "" where they are the same.
+  std::string tell_global_ranks() const;
 };
 
 // "all_reduce #12 on rank 1 of 2 in group '0' failed: <detail> [occlRemoteError...]"
