@@ -3,6 +3,7 @@
 import datetime
 import gc
 import pickle
+import time
 
 import torch
 import torch.distributed as dist
@@ -244,14 +245,18 @@ class DestroyTest(RankTestCase):
         self.init()
         tensor = torch.ones(4, device=self.device)
 
-        def round_trip():
+        def round_trip(late=None):
             group = dist.new_group([0, 1])
+            time.sleep(0.05 if self.rank == late else 0)
             dist.all_reduce(tensor, group=group, async_op=True).wait()
+            torch.openreg.synchronize()
+            time.sleep(0.05 if self.rank == late else 0)
             dist.barrier(group)
             dist.destroy_process_group(group)
 
-        for _ in range(5):
-            round_trip()
+        # A stream starts its worker when it first needs one, here because the other rank is late.
+        for i in range(6):
+            round_trip(late=i % 2)
         before = counts()
         for _ in range(20):
             round_trip()
