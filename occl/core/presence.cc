@@ -172,7 +172,9 @@ Status AwaitRanks(Comm& comm, Meeting* meeting, const Deadline& deadline) {
                              destroyed ? "has destroyed the communicator" : "has died"));
     }
     if (meeting != nullptr && next_question.Passed()) {
-      OCCL_RETURN_IF_ERROR(meeting->CheckFailure(comm.presence.leader()));
+      // The others are told at once: they may look there later than this rank leaves.
+      const Status told = meeting->CheckFailure(comm.presence.leader());
+      if (!told.ok()) return comm.Fail(told);
       next_question = Deadline::After(kMeetingInterval_ms);
     }
     if (deadline.Passed()) {
