@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import os
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -243,10 +244,15 @@ class StoreHasGoneTest(AbortTestCase):
             ProcessGroupOCCL(dist.PrefixStore(str(i), store), 1, 2, timeout) for i in range(4)
         ]
         port.set("made", "")
+        # Not only the connection: a process that ends closes its descriptors one after the other.
         end = time.monotonic() + 60
-        with contextlib.suppress(RuntimeError):
-            while time.monotonic() < end:
-                store.check(["made"])
+        refused = False
+        while not refused and time.monotonic() < end:
+            try:
+                socket.create_connection(("localhost", store.port), timeout=60).close()
+            except ConnectionError as error:
+                refused = isinstance(error, ConnectionRefusedError)
+        self.assertTrue(refused)
         with tempfile.TemporaryFile() as log:
             kept = os.dup(2)
             os.dup2(log.fileno(), 2)
