@@ -6,7 +6,6 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <set>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 
 #include "python/csrc/c10d/batch.h"
@@ -24,7 +23,7 @@ namespace {
 // The groups that live, for the interpreter's exit. Leaked: used by destructors at exit.
 struct Groups {
   std::mutex mutex;
-  std::set<ProcessGroupOCCL*> live;
+  std::vector<ProcessGroupOCCL*> live;  // in the order in which they were made
 };
 Groups& groups() {
   static auto* const instance = new Groups;
@@ -56,14 +55,14 @@ ProcessGroupOCCL::ProcessGroupOCCL(c10::intrusive_ptr<c10d::Store> store, int ra
   pg_uid_ = options_->group_name;
   init();
   const std::lock_guard<std::mutex> lock(groups().mutex);
-  groups().live.insert(this);
+  groups().live.push_back(this);
 }
 
 ProcessGroupOCCL::~ProcessGroupOCCL() {
   const GilReleaseIfHeld no_gil;
   {
     const std::lock_guard<std::mutex> lock(groups().mutex);
-    groups().live.erase(this);
+    std::erase(groups().live, this);
   }
   watcher_->stop();
   for (const auto& [device, communicator] : communicators_) {
@@ -161,7 +160,8 @@ std::vector<Announcement> ProcessGroupOCCL::announcements_of_peers() {
     return ranks.empty() ? static_cast<std::uint64_t>(rank) : ranks[static_cast<std::size_t>(rank)];
   };
   // A peer may have died before it made this group: then the largest of the others, the world,
-  // knows it, also where this one has as many ranks.
+  // knows it, also where this one has as many ranks. Of several the first: in each later one it may
+  // be missing too.
   const std::lock_guard<std::mutex> lock(groups().mutex);
   const ProcessGroupOCCL* world = nullptr;
   for (const ProcessGroupOCCL* const group : groups().live) {
