@@ -101,6 +101,17 @@ Status ReadExcluded(const Comm& comm, const int* ranks, int count, std::vector<b
   return Status();
 }
 
+// Of a communicator whose ranks meet in the caller's store, each under its own name.
+Status StoreSettings(const char* function, int nranks, int rank, const occlStore_t* store,
+                     const occlConfig_t* config, CommSettings* settings) {
+  OCCL_CHECK_NOT_NULL(function, store);
+  OCCL_CHECK_NOT_NULL(function, store->set);
+  OCCL_CHECK_NOT_NULL(function, store->get);
+  OCCL_RETURN_IF_ERROR(FirstSettings(function, nranks, rank, config, settings));
+  if (config != nullptr && config->name != nullptr) settings->key_prefix += settings->name + "/";
+  return Status();
+}
+
 }  // namespace
 
 extern "C" {
@@ -133,12 +144,9 @@ occlResult_t occlCommInitRankStore(occlComm_t* comm, int nranks, int rank, const
                                    const occlConfig_t* config) {
   return Run([&]() -> Status {
     OCCL_CHECK_NOT_NULL("occlCommInitRankStore", comm);
-    OCCL_CHECK_NOT_NULL("occlCommInitRankStore", store);
-    OCCL_CHECK_NOT_NULL("occlCommInitRankStore", store->set);
-    OCCL_CHECK_NOT_NULL("occlCommInitRankStore", store->get);
     CommSettings settings;
-    OCCL_RETURN_IF_ERROR(FirstSettings("occlCommInitRankStore", nranks, rank, config, &settings));
-    if (config != nullptr && config->name != nullptr) settings.key_prefix += settings.name + "/";
+    OCCL_RETURN_IF_ERROR(
+        StoreSettings("occlCommInitRankStore", nranks, rank, store, config, &settings));
     occl::StoreMeeting meeting(*store, settings.key_prefix, /*slices=*/true);
     Ref<Comm> created;
     if (config != nullptr && config->early != 0) {
@@ -155,12 +163,9 @@ occlResult_t occlCommInitRankStore(occlComm_t* comm, int nranks, int rank, const
 occlResult_t occlCommAbortInit(int nranks, int rank, const occlStore_t* store,
                                const occlConfig_t* config, const char* reason) {
   return Run([&]() -> Status {
-    OCCL_CHECK_NOT_NULL("occlCommAbortInit", store);
-    OCCL_CHECK_NOT_NULL("occlCommAbortInit", store->set);
-    OCCL_CHECK_NOT_NULL("occlCommAbortInit", store->get);
     CommSettings settings;
-    OCCL_RETURN_IF_ERROR(FirstSettings("occlCommAbortInit", nranks, rank, config, &settings));
-    if (config != nullptr && config->name != nullptr) settings.key_prefix += settings.name + "/";
+    OCCL_RETURN_IF_ERROR(
+        StoreSettings("occlCommAbortInit", nranks, rank, store, config, &settings));
     occl::StoreMeeting meeting(*store, settings.key_prefix, /*slices=*/true);
     const Status why = Error(occlAborted,
                              "communicator %s was aborted by rank %d (pid %d) before all ranks "
