@@ -25,7 +25,11 @@ const std::optional<Algorithm>& ForcedAlgorithm() {
 
 }  // namespace
 
-bool AlgorithmIsForced() { return ForcedAlgorithm().has_value(); }
+bool GoesInline(uint64_t bytes, bool has_factor) {
+  const std::optional<Algorithm>& forced = ForcedAlgorithm();
+  const bool small = bytes <= kInlineBytes && !has_factor;
+  return bytes == 0 || (small && (!forced || forced == Algorithm::kOneshot));
+}
 
 bool UsesDirectPath(bool mapped) { return mapped && ForcedAlgorithm() != Algorithm::kStaged; }
 
@@ -36,13 +40,9 @@ reduce::CopyMode CopyModeFor(uint64_t total_bytes) {
 
 DataPath ChooseDataPath(AlgorithmQuery query) {
   const std::optional<Algorithm>& forced = ForcedAlgorithm();
-  const uint64_t bytes = query.choice.bytes;
   if (query.uneven) {
     return UsesDirectPath(query.choice.mapped) ? DataPath::kDirect : DataPath::kSlot;
   }
-  if (bytes == 0) return DataPath::kInline;
-  const bool small = bytes <= kInlineBytes && !query.has_factor;
-  if (small && (!forced || forced == Algorithm::kOneshot)) return DataPath::kInline;
   query.choice.slot_bytes = kSlotBytes;
   query.choice.forced = forced ? &*forced : nullptr;
   const bool direct = schedule::Choose(query.choice) == Algorithm::kDirect;

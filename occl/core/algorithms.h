@@ -8,16 +8,17 @@
 
 namespace occl {
 
+// Whether even data of so many bytes goes in the entry itself. has_factor: a pre-multiplied sum,
+// whose factor takes that place.
+bool GoesInline(uint64_t bytes, bool has_factor);
+
 struct AlgorithmQuery {
-  schedule::Query choice;   // slot_bytes and forced are filled in here
-  bool has_factor = false;  // pre-multiplied sum: the inline data is taken
-  bool uneven = false;      // sizes are not known to all ranks
+  schedule::Query choice;  // slot_bytes and forced are filled in here
+  bool uneven = false;     // sizes are not known to all ranks
 };
 
+// For data that does not go inline.
 DataPath ChooseDataPath(AlgorithmQuery query);
-
-// Whether OCCL_ALGO says which.
-bool AlgorithmIsForced();
 
 // False if the arenas are not mapped, or OCCL_ALGO says staged.
 bool UsesDirectPath(bool mapped);

@@ -140,17 +140,13 @@ bool CollectiveOp::shared_out() const {
 DataPath CollectiveOp::ChoosePath() const {
   const uint64_t bytes =
       spec_.count * spec_.element_bytes * (spec_.part_per_rank ? comm().nranks() : 1);
-  const bool has_factor = spec_.op >= occlNumOps;
-  if (bytes <= kInlineBytes && !has_factor && !spec_.uneven && !AlgorithmIsForced()) {
-    return DataPath::kInline;
-  }
+  if (!spec_.uneven && GoesInline(bytes, spec_.op >= occlNumOps)) return DataPath::kInline;
   AlgorithmQuery query;
   query.choice.reduces_to_all = spec_.kind == OpKind::kAllReduce;
   query.choice.nranks = comm().nranks();
   query.choice.crowded = comm().crowded();
   query.choice.mapped = comm().direct();
   query.choice.bytes = bytes;
-  query.has_factor = has_factor;
   query.uneven = spec_.uneven;
   return ChooseDataPath(query);
 }
