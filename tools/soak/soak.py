@@ -13,8 +13,10 @@ import collections
 import ctypes
 import os
 import random
+import signal
 import sys
 import time
+import types
 
 import torch
 import torch_openreg  # noqa: F401  (registers the backend; the ranks are forked with it)
@@ -137,9 +139,17 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def end_in_order(number: int, _frame: types.FrameType | None) -> None:
+    """Ends the soak at a signal: by an exception, so that its ranks end and its files go."""
+    print(f"soak: ended by {signal.Signals(number).name}", flush=True)
+    sys.exit(128 + number)
+
+
 def main(arguments: list[str]) -> int:
     """Runs the rounds; returns the exit status."""
     options = parse(arguments)
+    for ending in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(ending, end_in_order)
     seed = options.seed if options.seed is not None else random.SystemRandom().getrandbits(32)
     torch.set_num_threads(1)
     baseline = left_behind() if own_namespaces() else None

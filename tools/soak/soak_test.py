@@ -1,5 +1,11 @@
 """The soak finds nothing in a round of each misfortune, and finds what is made wrong."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
+
 import oracle
 import pytest
 import soak
@@ -53,3 +59,68 @@ def test_the_oracle_reduces_in_the_steps_dtype():
     parts = [oracle.values(step, rank, 5) for rank in range(3)]
     assert all(part.dtype == torch.int64 and part.min() >= 1 for part in parts)
     assert oracle.reduced(step, parts).dtype == oracle.dtype_of(step)
+
+
+def state_of(pid):
+    """The letter that proc(5) gives a process, "" if it has ended (or nobody has asked how)."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            state = file.read().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    return "" if state in "ZX" else state
+
+
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(child) for child in file.read().split()]
+
+
+def await_that(condition, what):
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_no_rank_outlives_a_soak_that_is_ended(ending, tmp_path):
+    ranks = []
+
+    def one_is_stopped():
+        ranks[:] = children_of(process.pid) if process.poll() is None else []
+        return "T" in [state_of(rank) for rank in ranks] or process.poll() is not None
+
+    process = subprocess.Popen(
+        [sys.executable, soak.__file__, "--only", "stop", "--seed", "7", "--minutes", "10"],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    try:
+        await_that(one_is_stopped, "no rank was stopped")
+        assert len(ranks) > 1
+        process.send_signal(ending)
+        process.wait(60)
+        await_that(lambda: not any(map(state_of, ranks)), "a rank has outlived the soak")
+    finally:
+        process.kill()
+        for rank in filter(state_of, ranks):
+            os.kill(rank, signal.SIGKILL)
+    if ending != signal.SIGKILL:
+        assert process.returncode == 128 + ending
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("where", ["_start", "_resume_if_due"])
+def test_no_rank_is_left_by_an_exception(monkeypatch, where):
+    real, ranks = getattr(Round, where), []
+
+    def run(self, *arguments):
+        if len(self.processes) > 1 and (where == "_start" or self.stopped_at is not None):
+            ranks.extend(process.pid for process in self.processes)
+            raise RuntimeError("made up")
+        return real(self, *arguments)
+
+    monkeypatch.setattr(Round, where, run)
+    with pytest.raises(RuntimeError, match="made up"):
+        Round(make_plan(soak.round_seed(2026, 0), "stop")).run()
+    assert ranks and not any(map(state_of, ranks))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import json
 import os
@@ -22,6 +23,20 @@ _HANG_S = 120.0
 # What a stopped rank's peers may take beyond the operation's deadline before it counts as wrong;
 # the exact figure is reported. Generous: ranks outnumber processors.
 _NOTICED_S = 10.0
+
+_PR_SET_PDEATHSIG = 1
+
+
+def _end_with(parent: int) -> None:
+    """Sees to it that this rank, even a stopped one, does not outlive the soak, however that ends.
+
+    The signals that end the soak in order end a rank at once.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)  # it has ended in between
 
 
 @dataclasses.dataclass
@@ -65,9 +80,9 @@ class Round:
         folder = tempfile.mkdtemp(prefix="soak-")
         try:
             store_file = os.path.join(folder, "store")
-            for rank in range(self.plan.world):
-                self.processes.append(self._start(rank, folder, store_file))
             try:
+                for rank in range(self.plan.world):
+                    self.processes.append(self._start(rank, folder, store_file))
                 self._watch()
             finally:
                 self._reap()
@@ -97,8 +112,10 @@ class Round:
     def _start(self, rank: int, folder: str, store_file: str) -> Process:
         log = os.open(os.path.join(folder, f"rank{rank}.log"), os.O_CREAT | os.O_WRONLY, 0o600)
         reader, writer = os.pipe()
+        parent = os.getpid()
         pid = os.fork()
         if pid == 0:
+            _end_with(parent)
             os.close(reader)
             for process in self.processes:
                 os.close(process.report)
@@ -177,9 +194,11 @@ class Round:
     def _reap(self) -> None:
         for process in self.processes:
             if process.code is None:
-                os.kill(process.pid, signal.SIGKILL)
-                _, status = os.waitpid(process.pid, 0)
-                process.code = os.waitstatus_to_exitcode(status)
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(process.pidfd, signal.SIGKILL)
+                with contextlib.suppress(ChildProcessError):
+                    _, status = os.waitpid(process.pid, 0)
+                    process.code = os.waitstatus_to_exitcode(status)
             self._read(process)
             os.close(process.report)
             os.close(process.pidfd)
