@@ -1,6 +1,8 @@
 // Point to point: matching by peer and tag, wildcards, groups, several messages in flight.
+#include <atomic>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -194,6 +196,53 @@ TEST(Messages, MatchedPairOfAGroupCompletesThoughAnotherIsUnmatched) {
     }
     Expect(b, 100, 1 - rank.rank);
   });
+}
+
+// Whichever end's deadline passes first says which tags there are on both.
+TEST(Messages, OfAnotherTagAreNamedAtTheDeadline) {
+  struct Case {
+    int impatient;  // rank
+    int pair;
+    std::vector<std::string> named;
+  };
+  for (const Case& one :
+       {Case{0, 0, {"tag 41", "tag 51", "tag 52"}}, Case{1, 0, {"tag 51", "tag 41", "tag 42"}},
+        Case{1, 1, {"from any rank", "tag 52", "tag 41", "tag 42"}}}) {
+    std::atomic<bool> other_is_there{false};
+    RunThreads(2, [&](const Rank& rank) {
+      const bool impatient = rank.rank == one.impatient;
+      const int64_t end_ms = NowMs() + 30'000;
+      while (impatient && !other_is_there.load() && NowMs() < end_ms) std::this_thread::yield();
+      DeviceBuffer buffer(4);
+      occlRequest_t requests[2] = {};
+      orStream_t streams[2] = {};
+      for (const int i : {0, 1}) {
+        ASSERT_EQ(orStreamCreate(&streams[i]), orSuccess);
+        occlCallOptions_t options = OCCL_CALL_OPTIONS_INITIALIZER;
+        options.timeout_ms = impatient && i == one.pair ? 100 : 20'000;
+        options.request = &requests[i];
+        const occlResult_t issued =
+            rank.rank == 0 ? occlSend(buffer.device(), 1, occlInt32, 1, 41 + i, rank.comm,
+                                      streams[i], &options)
+                           : occlRecv(buffer.device(), 1, occlInt32, i == 0 ? 0 : OCCL_ANY_SOURCE,
+                                      51 + i, rank.comm, streams[i], &options);
+        ASSERT_EQ(issued, occlSuccess);
+      }
+      other_is_there.store(true);
+      for (const int i : {0, 1}) {
+        EXPECT_EQ(occlRequestWait(requests[i], 30'000), occlTimeout);
+        occlResult_t result = occlSuccess;
+        const char* message = "";
+        ASSERT_EQ(occlRequestGetResult(requests[i], &result, &message), occlSuccess);
+        for (const std::string& named : one.named) {
+          EXPECT_NE(std::string(message).find(named), std::string::npos)
+              << named << ": " << message;
+        }
+        ASSERT_EQ(occlRequestFree(requests[i]), occlSuccess);
+        ASSERT_EQ(orStreamDestroy(streams[i]), orSuccess);
+      }
+    });
+  }
 }
 
 TEST(Messages, DoNotQueueBehindCollectives) {

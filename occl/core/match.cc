@@ -69,6 +69,19 @@ bool MessageMatcher::Match(PendingRecv* recv) {
   return recv->matched;
 }
 
+std::vector<int> MessageMatcher::Unmatched(int source, size_t most) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<int> tags;
+  const uint64_t end = lowest_[source] + places_;
+  for (uint64_t sequence = lowest_[source]; sequence < end && tags.size() < most; ++sequence) {
+    const MessageEntry& entry = segment_.message(source, rank_, sequence);
+    if (entry.sequence.load(std::memory_order_acquire) != sequence) break;
+    const uint64_t bit = uint64_t{1} << (sequence % places_);
+    if ((claimed_[source] & bit) == 0) tags.push_back(CopyOut(entry.head).tag);
+  }
+  return tags;
+}
+
 bool MessageMatcher::ClaimStage(int source) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (stage_busy_[source]) return false;

@@ -21,6 +21,24 @@ void DescribeMessage(const MessageSpec& spec, uint64_t number, int peer, occlOpR
   record->count = spec.count;
 }
 
+// More are not named.
+constexpr size_t kMaxTagsTold = 8;
+
+std::string TagName(int tag) {
+  return tag == OCCL_ANY_TAG ? "any tag" : "tag " + std::to_string(tag);
+}
+
+// "tag 1, tag 3"
+std::string TagList(std::vector<int> tags) {
+  std::sort(tags.begin(), tags.end());
+  tags.erase(std::unique(tags.begin(), tags.end()), tags.end());
+  std::string list;
+  for (size_t i = 0; i < tags.size() && i < kMaxTagsTold; ++i) {
+    list += (i == 0 ? "" : ", ") + TagName(tags[i]);
+  }
+  return tags.size() > kMaxTagsTold ? list + ", ..." : list;
+}
+
 void CountMessage(CommStats* stats, bool on_caller) {
   stats->operations.Add(1);
   if (on_caller) stats->inline_operations.Add(1);
@@ -89,6 +107,19 @@ bool SendOp::PeersAtWork() const {
   return sequence_ != 0 && taken >= first && taken - first <= UINT32_MAX;
 }
 
+std::string SendOp::TellUnmatched() const {
+  std::vector<int> tags;
+  for (const occlOpRecord_t& record :
+       History::Read(&comm().segment(), spec_.peer, kHistoryPlaces)) {
+    const bool from_here = record.root == comm().rank() || record.root == OCCL_ANY_SOURCE;
+    const bool receives = std::strcmp(record.operation, OpName(OpKind::kRecv)) == 0;
+    if (receives && from_here && record.state <= kStarted) tags.push_back(record.tag);
+  }
+  if (tags.empty() || std::count(tags.begin(), tags.end(), spec_.tag) != 0) return "";
+  return "; this message has " + TagName(spec_.tag) + ", what rank " + std::to_string(spec_.peer) +
+         " waits to receive from here has " + TagList(std::move(tags));
+}
+
 // Once the receiver has asked for this message: at most two chunks ahead of it.
 StepResult SendOp::PutChunks() {
   ControlSegment& segment = comm().segment();
@@ -143,6 +174,22 @@ bool RecvOp::WaitsFor(int rank) const {
     if (r != comm().rank() && !left(r)) return false;
   }
   return true;
+}
+
+std::string RecvOp::TellUnmatched() const {
+  constexpr size_t kMostText = 200;
+  if (pending_.matched) return "";
+  std::string found;
+  const bool any = spec_.peer == OCCL_ANY_SOURCE;
+  for (int r = any ? 0 : spec_.peer; r < (any ? comm().nranks() : spec_.peer + 1); ++r) {
+    std::vector<int> tags = comm().matcher.Unmatched(r, comm().segment().message_places());
+    if (tags.empty() || found.size() > kMostText) continue;
+    found +=
+        (found.empty() ? "" : "; ") + TagList(std::move(tags)) + " from rank " + std::to_string(r);
+  }
+  if (found.empty()) return "";
+  return "; this receive takes " + TagName(spec_.tag) + ", what has come and is not received has " +
+         found;
 }
 
 Status RecvOp::Compare() const {

@@ -32,6 +32,7 @@ class SendOp final : public CommOp {
   void DoFinish(bool success) override;
   void Describe(occlOpRecord_t* record) const override;
   bool WaitsFor(int rank) const override { return rank == spec_.peer; }
+  std::string TellUnmatched() const override;
   bool PeersAtWork() const override;
   bool Post();
   StepResult PutChunks();  // staged
@@ -54,6 +55,7 @@ class RecvOp final : public CommOp {
   void DoFinish(bool success) override;
   void Describe(occlOpRecord_t* record) const override;
   bool WaitsFor(int rank) const override;
+  std::string TellUnmatched() const override;
   bool PeersAtWork() const override { return stage_claimed_; }
   void ReachSenders();
   Status Compare() const;

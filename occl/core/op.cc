@@ -246,6 +246,13 @@ std::string CommOp::TellOf(const std::vector<int>& ranks) const {
   return text;
 }
 
+// Then it waits for no rank in particular.
+bool CommOp::TakesFromAny() const {
+  occlOpRecord_t record = {};
+  Describe(&record);
+  return kind_ == OpKind::kRecv && record.root == OCCL_ANY_SOURCE;
+}
+
 Status CommOp::Timeout() const {
   std::vector<int> missing, slow;
   for (int r = 0; r < comm_->nranks(); ++r) {
@@ -256,9 +263,12 @@ Status CommOp::Timeout() const {
   const bool behind = missing.empty();
   if (behind) missing = slow;
   const long long waited_ms = (NowNs() - start_ns_) / 1'000'000;
-  return Error(occlTimeout, "%s timed out after %lld ms%s%s%s", Title().c_str(), waited_ms,
-               behind ? " behind an earlier operation" : "",
-               missing.empty() ? "" : " waiting for rank(s) ", TellOf(missing).c_str());
+  return Error(occlTimeout, "%s timed out after %lld ms%s%s%s%s", Title().c_str(), waited_ms,
+               !behind          ? ""
+               : TakesFromAny() ? " waiting for a message from any rank"
+                                : " behind an earlier operation",
+               missing.empty() ? "" : " waiting for rank(s) ", TellOf(missing).c_str(),
+               TellUnmatched().c_str());
 }
 
 }  // namespace occl

@@ -108,6 +108,8 @@ class CommOp : public Op {
   // For messages, where it waits for no rank itself: whom the earlier operation waits for, as far
   // as can be seen.
   virtual bool HoldsUp(int) const { return false; }
+  // For messages at the deadline: why nothing has matched, as far as can be seen.
+  virtual std::string TellUnmatched() const { return ""; }
 
   Comm& comm() const { return *comm_; }
   // "all_reduce #12 of communicator world"
@@ -140,6 +142,7 @@ class CommOp : public Op {
   // Enters the history.
   void Record(int state, int64_t now_ns);
   Status Timeout() const;
+  bool TakesFromAny() const;
   // "1 (pid 7) whose last operation is ..., 2 ..."
   std::string TellOf(const std::vector<int>& ranks) const;
   Status EndedPeer();
