@@ -256,6 +256,9 @@ StepResult CollectiveOp::Agree() {
     if (spec_.op >= occlNumOps) KeepFactor(peer_, entry.inline_data);
   }
   if (spec_.op >= occlNumOps) KeepFactor(comm().rank(), spec_.scale);
+  // Who has posted a round has done the one before: no need to fetch its `done` for the next place.
+  static_assert(kRoundPlaces >= 2);
+  if (ExchangesWithAll()) comm().slowest_done = round_ - 1;
   peer_ = 0;
   position_ = 0;
   doer_ = jobs_ ? -1 : comm().rank();

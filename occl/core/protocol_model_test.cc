@@ -206,6 +206,8 @@ struct Ring {
   int ranks, places, rounds;
   int early = 0;  // how many rounds too early a place is taken for free
   bool data_first = true;
+  // All exchange with all: a peer's entry of the last round says that it has done the one before.
+  bool by_entries = false;
 
   int Data(int rank, int round) const { return (rank * places + round % places) * 2; }
   int Number(int rank, int round) const { return Data(rank, round) + 1; }
@@ -215,7 +217,7 @@ struct Ring {
   Program Rank(int rank) const {
     Program program;
     for (int round = 1; round <= rounds; ++round) {
-      for (int peer = 0; round > places && peer < ranks; ++peer) {
+      for (int peer = 0; !by_entries && round > places && peer < ranks; ++peer) {
         if (peer != rank) program.push_back({Op::kAwait, Done(peer), round - places - early});
       }
       const Instruction data = {Op::kStore, Data(rank, round), round};
@@ -248,6 +250,8 @@ TEST(Rounds, EveryRankReadsTheDataOfItsRound) {
   EXPECT_EQ(Explore("rounds, one place", one_place.All(), one_place.Words()), "");
   const Ring three = {3, 2, 3};
   EXPECT_EQ(Explore("rounds, 3 ranks", three.All(), three.Words()), "");
+  const Ring entries = {2, 2, 6, 0, true, true};
+  EXPECT_EQ(Explore("places free by the entries", entries.All(), entries.Words()), "");
 }
 
 TEST(Rounds, WaitingForThePlaceAndTheOrderOfStoresAreNeeded) {
@@ -256,6 +260,8 @@ TEST(Rounds, WaitingForThePlaceAndTheOrderOfStoresAreNeeded) {
   EXPECT_NE(Explore("a place taken too early", early.All(), early.Words()), "");
   const Ring number_first = {2, 2, 3, 0, false};
   EXPECT_NE(Explore("the number before the data", number_first.All(), number_first.Words()), "");
+  const Ring entries = {2, 1, 3, 0, true, true};
+  EXPECT_NE(Explore("entries and one place", entries.All(), entries.Words()), "");
 }
 
 // ---- core/message_op.cc: staged messages, at most two chunks ahead of the receiver.
