@@ -55,9 +55,10 @@ void ProcessGroupOCCL::monitoredBarrier(const c10d::BarrierOptions& opts, bool w
     return true;
   };
   const auto fail = [&](const std::string& detail) {
-    C10_THROW_ERROR(DistBackendError,
-                    failure_message(*group, "monitored_barrier", static_cast<std::uint64_t>(number),
-                                    occlTimeout, detail));
+    const std::string message = failure_message(
+        *group, "monitored_barrier", static_cast<std::uint64_t>(number), occlTimeout, detail);
+    report(FailureReports::Of::kMonitoredBarrier, message);
+    C10_THROW_ERROR(DistBackendError, message);
   };
   if (rank_ != 0) {
     store_->set(prefix + std::to_string(rank_), "1");
@@ -69,6 +70,7 @@ void ProcessGroupOCCL::monitoredBarrier(const c10d::BarrierOptions& opts, bool w
     if (result != "ok") {
       fail(result);
     }
+    reports_->forget(FailureReports::Of::kMonitoredBarrier);
     return;
   }
   std::vector<std::string> missing;
@@ -79,6 +81,7 @@ void ProcessGroupOCCL::monitoredBarrier(const c10d::BarrierOptions& opts, bool w
   }
   if (missing.empty()) {
     store_->set(prefix + "result", "ok");
+    reports_->forget(FailureReports::Of::kMonitoredBarrier);
     return;
   }
   const std::string detail =

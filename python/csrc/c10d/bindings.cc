@@ -106,7 +106,7 @@ void bind_c10d(py::module_& module) {
   register_symmetric_memory();
 
   module.def("_shutdown_process_groups", &Group::shutdown_all, py::arg("drain"), NoGil());
-  module.def("_log_no_failures", &Communicator::log_no_failures);
+  module.def("_log_no_failures", &log_no_failures);
   module.def(
       "_dump_flight_recorder",
       [](bool only_active) {

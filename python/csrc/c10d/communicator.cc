@@ -3,18 +3,15 @@
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 #include <c10/util/Half.h>
-#include <c10/util/Logging.h>
 
 #include <algorithm>
 #include <complex>
 #include <cstdint>
+#include <exception>
 #include <utility>
 
-#include "occl/api/occl_debug.h"
 #include "python/csrc/c10d/dtype.h"
 #include "python/csrc/c10d/event_pool.h"
-#include "python/csrc/c10d/failure_report.h"
-#include "python/csrc/c10d/flight_recorder.h"
 #include "python/csrc/c10d/store_adapter.h"
 #include "python/csrc/c10d/stream_cache.h"
 
@@ -25,8 +22,6 @@ namespace {
 constexpr std::size_t kMaxPointToPointStreams = 64;
 // Distinct factors of PREMUL_SUM; a program has one or two.
 constexpr std::size_t kMaxPremulSums = 1024;
-
-std::atomic<bool> leaving{false};
 
 bool is_busy(const OpenregStream& stream) {
   return orStreamQuery(stream.handle) == orErrorNotReady;
@@ -272,31 +267,30 @@ occlResult_t Communicator::async_error() const {
 
 void Communicator::report_first_failure(const GroupIdentity& group,
                                         const std::string& message) noexcept {
-  if (failure_reported_.exchange(true) || leaving.load(std::memory_order_relaxed)) {
-    return;
-  }
-  try {
-    std::string text = message;
-    // Destroying waits for operations, and this may be the end of one.
-    const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
-    if (lock.owns_lock() && comm_ != nullptr) {
-      text += history_of_all_ranks(comm_, group.size);
-    }
-    const std::string dump = FlightRecorder::get().write_dump(group.global_rank());
-    if (!dump.empty()) {
-      text += "\nflight recorder: " + dump;
-    }
-    LOG(ERROR) << text;
-  } catch (const std::exception& error) {
-    LOG(ERROR) << message << " (and reporting it failed: " << error.what() << ")";
+  if (settings_.reports->first(FailureReports::Of::kGroup)) {
+    log_failure(group, message);
   }
 }
 
-void Communicator::log_no_failures() {
-  leaving.store(true, std::memory_order_relaxed);
-  if (occlSetDebugLevel != nullptr) {  // an extra of OCCL's
-    (void)occlSetDebugLevel("NONE");
+void Communicator::report_if_failed(const GroupIdentity& group, occlResult_t result,
+                                    const std::string& message) noexcept {
+  if (!is_callers_mistake(result) && async_error() != occlSuccess) {
+    report_first_failure(group, message);
   }
+}
+
+void Communicator::log_failure(const GroupIdentity& group, const std::string& message) noexcept {
+  std::string history;
+  try {
+    // Destroying waits for operations, and this may be the end of one.
+    const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+    if (lock.owns_lock() && comm_ != nullptr) {
+      history = history_of_all_ranks(comm_, group.size);
+    }
+  } catch (const std::exception&) {
+    // No memory for it: the message counts.
+  }
+  torch_openreg::log_failure(group, message, history);
 }
 
 void Communicator::destroy() {

@@ -17,6 +17,7 @@
 
 #include "occl/api/occl.h"
 #include "python/csrc/c10d/errors.h"
+#include "python/csrc/c10d/failure_report.h"
 #include "python/csrc/c10d/lookout.h"
 #include "python/csrc/c10d/store_adapter.h"
 #include "python/csrc/runtime/stream.h"
@@ -38,6 +39,7 @@ class Communicator final : public c10::intrusive_ptr_target {
     c10::DeviceIndex device = 0;
     std::chrono::milliseconds timeout{0};
     bool high_priority = false;
+    std::shared_ptr<FailureReports> reports;  // of the group
   };
 
   // Waits for no other rank: send and receive need their two ranks only. Without the interpreter
@@ -86,11 +88,14 @@ class Communicator final : public c10::intrusive_ptr_target {
   // occlSuccess while it is good. Thread-safe.
   occlResult_t async_error() const;
 
-  // Logs the first failure of this communicator (one line, and what every rank did last), and
-  // writes the flight recorder's dump if that is asked for. Thread-safe; never waits for a lock.
+  // As log_failure, with what every rank did last; the group's first failure only. Thread-safe;
+  // never waits for a lock.
   void report_first_failure(const GroupIdentity& group, const std::string& message) noexcept;
-  // From now on nothing is logged: the program is ending for a reason of its own.
-  static void log_no_failures();
+  // The same for what a call has ended with; nothing while the communicator is good.
+  void report_if_failed(const GroupIdentity& group, occlResult_t result,
+                        const std::string& message) noexcept;
+  // Whether or not it is the first.
+  void log_failure(const GroupIdentity& group, const std::string& message) noexcept;
 
   // Pending operations are aborted; peers that need them get an error. Thread-safe.
   void destroy();
@@ -119,7 +124,6 @@ class Communicator final : public c10::intrusive_ptr_target {
   std::vector<PremulSum> premul_sums_;
 
   std::atomic<bool> all_joined_;
-  std::atomic<bool> failure_reported_{false};
   mutable std::mutex mutex_;  // guards comm_
   occlComm_t comm_;
 };

@@ -70,11 +70,13 @@ std::exception_ptr make_exception(occlResult_t result, const std::string& messag
   }
 }
 
+bool is_callers_mistake(occlResult_t result) {
+  return result == occlInvalidArgument || result == occlInvalidUsage || result == occlNotSupported;
+}
+
 std::string last_error_text(occlResult_t result, occlComm_t comm) {
-  const bool callers_mistake =
-      result == occlInvalidArgument || result == occlInvalidUsage || result == occlNotSupported;
   const std::string own = occlGetLastError(nullptr);
-  if (callers_mistake || comm == nullptr) {
+  if (is_callers_mistake(result) || comm == nullptr) {
     return own;
   }
   const std::string of_communicator = occlGetLastError(comm);

@@ -50,6 +50,8 @@ struct Occasion {
 std::exception_ptr make_exception(occlResult_t result, const std::string& message);
 [[noreturn]] void throw_failure(occlResult_t result, const std::string& message);
 
+// The communicator is as it was.
+bool is_callers_mistake(occlResult_t result);
 // OCCL's own words for a failure that a call has just returned on this thread.
 std::string last_error_text(occlResult_t result, occlComm_t comm);
 

@@ -1,15 +1,22 @@
 #include "python/csrc/c10d/failure_report.h"
 
+#include <c10/util/Logging.h>
 #include <c10/util/StringUtil.h>
 
 #include <cstddef>
+#include <exception>
 #include <vector>
+
+#include "occl/api/occl_debug.h"
+#include "python/csrc/c10d/flight_recorder.h"
 
 namespace torch_openreg {
 namespace {
 
 constexpr std::size_t kOperationsPerRank = 4;
 constexpr std::size_t kMaxRecords = 64;  // as many as OCCL keeps
+
+std::atomic<bool> leaving{false};
 
 const char* state_name(int state) {
   switch (state) {
@@ -33,6 +40,26 @@ std::string describe(const occlOpRecord_t& record) {
 }
 
 }  // namespace
+
+void log_failure(const GroupIdentity& group, const std::string& message,
+                 const std::string& history) noexcept {
+  if (leaving.load(std::memory_order_relaxed)) {
+    return;
+  }
+  try {
+    const std::string dump = FlightRecorder::get().write_dump(group.global_rank());
+    LOG(ERROR) << message << history << (dump.empty() ? "" : "\nflight recorder: " + dump);
+  } catch (const std::exception& error) {
+    LOG(ERROR) << message << " (and reporting it failed: " << error.what() << ")";
+  }
+}
+
+void log_no_failures() {
+  leaving.store(true, std::memory_order_relaxed);
+  if (occlSetDebugLevel != nullptr) {  // an extra of OCCL's
+    (void)occlSetDebugLevel("NONE");
+  }
+}
 
 std::string history_of_all_ranks(occlComm_t comm, int size) {
   std::vector<int> dead(static_cast<std::size_t>(size), 0);

@@ -88,10 +88,15 @@ ProcessGroupOCCL::Launch ProcessGroupOCCL::begin(Call& call, c10::ArrayRef<Point
   launch.order = std::unique_lock<std::mutex>(issue_mutex_);
   launch.group = identity();
   const bool collective = keys.empty();
-  launch.communicator =
-      communicator(call.device(), collective ? Needs::kAll : Needs::kPeer,
-                   {*launch.group, call.name,
-                    (collective ? collective_sequence_ : point_to_point_sequence_) + 1});
+  try {
+    launch.communicator =
+        communicator(call.device(), collective ? Needs::kAll : Needs::kPeer,
+                     {*launch.group, call.name,
+                      (collective ? collective_sequence_ : point_to_point_sequence_) + 1});
+  } catch (const c10::DistError& error) {
+    report_unissued(call, launch.group, !collective, error.what_without_backtrace());
+    throw;
+  }
   const OpenregStream current = current_stream(call.device());
   if (!keys.empty()) {
     launch.communicator->look_for(keys, *launch.group);
@@ -107,14 +112,10 @@ ProcessGroupOCCL::Launch ProcessGroupOCCL::begin(Call& call, c10::ArrayRef<Point
                          launch.communicator.get(), keys);
   }
 
-  FlightRecorder::Operation operation;
-  operation.name = call.name;
-  operation.peer = call.point_to_point ? call.point_to_point->peer : -1;
+  FlightRecorder::Operation operation = flight_operation(call);
   operation.collective_sequence = collective_sequence_;
   operation.point_to_point_sequence = point_to_point_sequence_;
   operation.operation_id = ++operation_id_;
-  operation.timeout_ms =
-      call.timeout == c10d::kUnsetTimeout ? options_->timeout.count() : call.timeout.count();
   operation.is_point_to_point = !keys.empty();
   launch.record =
       FlightRecorder::get().record(launch.group, operation, call.shown_inputs, call.shown_outputs);
@@ -128,8 +129,10 @@ ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::end(Launch& launch, Call& call, occl
   if (result != occlSuccess) {
     FlightRecorder::get().finish(launch.record, FlightRecorder::State::kFailed, 0, 0);
     sanitizer::work_never_began(std::exchange(sanitized, nullptr));
-    throw_failure(result, failure_message(*launch.group, call.name, launch.sequence, result,
-                                          last_error_text(result, launch.target.comm)));
+    const std::string message = failure_message(*launch.group, call.name, launch.sequence, result,
+                                                last_error_text(result, launch.target.comm));
+    launch.communicator->report_if_failed(*launch.group, result, message);
+    throw_failure(result, message);
   }
   const ProfileScope profile(call, launch.sequence);
   WorkOCCL::Description description;

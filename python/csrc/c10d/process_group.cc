@@ -90,70 +90,6 @@ void ProcessGroupOCCL::setGroupUid(const std::string& pg_uid) {
   identity_.reset();
 }
 
-c10::intrusive_ptr<Communicator> ProcessGroupOCCL::communicator(c10::DeviceIndex device,
-                                                                Needs needs,
-                                                                const Occasion& occasion) {
-  auto found = joined_communicator(device, occasion);
-  if (needs == Needs::kAll) {
-    found->await_ranks(occasion);
-  }
-  return found;
-}
-
-c10::intrusive_ptr<Communicator> ProcessGroupOCCL::joined_communicator(c10::DeviceIndex device,
-                                                                       const Occasion& occasion) {
-  {
-    const std::lock_guard<std::mutex> lock(state_mutex_);
-    TORCH_CHECK(!shut_down_, "OCCL: group '", pg_uid_, "' has been destroyed");
-    throw_if_aborted();
-    const auto known = communicators_.find(device);
-    if (known != communicators_.end()) [[likely]] {
-      return known->second;
-    }
-    if (first_device_ >= 0) {
-      TORCH_WARN("OCCL: rank ", rank_, " of group '", pg_uid_, "' uses device ",
-                 static_cast<int>(device), " for the first time, after device ",
-                 static_cast<int>(first_device_),
-                 ". Every rank has to go to a new device with the same operation, because ranks "
-                 "meet again for it; otherwise this waits until the timeout.");
-    }
-  }
-  TORCH_CHECK_VALUE(store_ != nullptr, "ProcessGroupOCCL needs a store to meet in");
-  ensure_initialized();
-  const Communicator::Settings settings{device, options_->timeout,
-                                        options_->is_high_priority_stream};
-  std::string meeting;
-  {
-    const std::lock_guard<std::mutex> lock(state_mutex_);
-    meeting = meeting_name(meetings_++);
-    joining_ = true;
-  }
-  c10::intrusive_ptr<Communicator> made;
-  try {
-    made = Communicator::join(std::make_unique<StoreAdapter>(store_, meeting), occasion, settings,
-                              announcements_of_peers());
-  } catch (...) {
-    const std::lock_guard<std::mutex> lock(state_mutex_);
-    joining_ = false;
-    throw_if_aborted();  // then that is why
-    throw;
-  }
-  const std::lock_guard<std::mutex> lock(state_mutex_);
-  joining_ = false;
-  if (!aborted_.empty()) {
-    made->abort(c10::str("group '", pg_uid_, "' was aborted ", aborted_));
-  }
-  first_device_ = first_device_ < 0 ? device : first_device_;
-  return communicators_[device] = std::move(made);
-}
-
-void ProcessGroupOCCL::throw_if_aborted() const {
-  if (!aborted_.empty()) [[unlikely]] {
-    C10_THROW_ERROR(DistBackendError,
-                    c10::str("OCCL: group '", pg_uid_, "' was aborted: ", aborted_));
-  }
-}
-
 std::vector<Announcement> ProcessGroupOCCL::announcements_of_peers() {
   const auto global = [](const ProcessGroupOCCL& group, int rank) {
     const auto& ranks = group.options_->global_ranks_in_group;
@@ -189,8 +125,10 @@ occlRedOp_t ProcessGroupOCCL::reduction(const Call& call, const c10d::ReduceOp& 
   }
   const std::lock_guard<std::mutex> order(issue_mutex_);
   const auto group = identity();
-  return communicator(call.device(), Needs::kPeer, {*group, call.name, collective_sequence_ + 1})
-      ->premul_sum(op, call.dtype());
+  return reported([&] {
+    return communicator(call.device(), Needs::kPeer, {*group, call.name, collective_sequence_ + 1})
+        ->premul_sum(op, call.dtype());
+  });
 }
 
 void ProcessGroupOCCL::eagerConnectSingleDevice(at::Device device) {
@@ -200,7 +138,7 @@ void ProcessGroupOCCL::eagerConnectSingleDevice(at::Device device) {
   const GilReleaseIfHeld no_gil;
   const std::lock_guard<std::mutex> order(issue_mutex_);
   const auto group = identity();
-  communicator(resolve_device(device.index()), Needs::kAll, {*group});
+  reported([&] { return communicator(resolve_device(device.index()), Needs::kAll, {*group}); });
 }
 
 void ProcessGroupOCCL::setTimeout(std::chrono::milliseconds timeout) {

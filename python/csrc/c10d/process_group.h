@@ -22,6 +22,8 @@
 #include "python/csrc/c10d/call.h"
 #include "python/csrc/c10d/communicator.h"
 #include "python/csrc/c10d/compat.h"
+#include "python/csrc/c10d/failure_report.h"
+#include "python/csrc/c10d/flight_recorder.h"
 #include "python/csrc/c10d/options.h"
 #include "python/csrc/c10d/watcher.h"
 #include "python/csrc/c10d/work.h"
@@ -47,6 +49,9 @@ class ProcessGroupOCCL final : public c10d::Backend {
   // For the interpreter's exit: shuts down every group that is left, waiting at most `drain` for
   // what is in flight.
   static void shutdown_all(std::chrono::milliseconds drain);
+
+  // Tells of failures of the group's symmetric memory, also when the group is gone (meeting.cc).
+  std::function<void(const std::string&)> reporter(FailureReports::Of of);
 
   // ---- what it is (process_group.cc)
   const std::string getBackendName() const override { return "occl"; }
@@ -153,6 +158,15 @@ class ProcessGroupOCCL final : public c10d::Backend {
   // Where this rank has joined no communicator, it tells those that wait for it.
   void say_goodbye();
   void throw_if_aborted() const;  // with state_mutex_ held
+  // Tells of a failure on this rank, if it is the first of its kind (meeting.cc).
+  void report(FailureReports::Of of, const std::string& message);
+  // Does what may end because the group fails, or has failed.
+  template <typename F>
+  auto reported(F&& body);
+  // An operation that could not be issued, because the ranks have not met.
+  void report_unissued(const Call& call, const std::shared_ptr<const GroupIdentity>& group,
+                       bool is_point_to_point, const std::string& message);
+  FlightRecorder::Operation flight_operation(const Call& call) const;  // without its place
   std::vector<Announcement> announcements_of_peers();
   occlRedOp_t reduction(const Call& call, const c10d::ReduceOp& op);
   c10::DeviceIndex barrier_device(const c10d::BarrierOptions& opts);
@@ -184,6 +198,7 @@ class ProcessGroupOCCL final : public c10d::Backend {
   const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<OptionsOCCL> options_;
   const std::shared_ptr<Watcher> watcher_ = std::make_shared<Watcher>();
+  std::shared_ptr<FailureReports> reports_ = std::make_shared<FailureReports>();
   // How many groups of this rank the store has seen, this one included: tells it from earlier ones.
   std::string incarnation_;
 
@@ -218,6 +233,16 @@ struct ProcessGroupOCCL::Launch {
   std::vector<occlRequest_t> requests;  // of run_many
   occlRequest_t request = nullptr;      // of run
 };
+
+template <typename F>
+auto ProcessGroupOCCL::reported(F&& body) {
+  try {
+    return body();
+  } catch (const c10::DistError& error) {
+    report(FailureReports::Of::kGroup, error.what_without_backtrace());
+    throw;
+  }
+}
 
 template <typename F>
 ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::run(Call& call, F&& issue) {

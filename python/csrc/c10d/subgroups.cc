@@ -33,12 +33,15 @@ c10::intrusive_ptr<ProcessGroupOCCL> ProcessGroupOCCL::make_child(
         options_->global_ranks_in_group.empty() ? index : options_->global_ranks_in_group[index]);
   }
   options->global_ranks_in_group = std::move(global_ranks);
-  const Communicator::Settings settings{device, options->timeout, options->is_high_priority_stream};
+  const auto reports = std::make_shared<FailureReports>();
+  const Communicator::Settings settings{device, options->timeout, options->is_high_priority_stream,
+                                        reports};
   auto communicator = c10::make_intrusive<Communicator>(comm, settings, /*meeting=*/nullptr);
   auto child = c10::make_intrusive<ProcessGroupOCCL>(std::move(store), rank,
                                                      static_cast<int>(ranks.size()), options);
   child->communicators_[device] = std::move(communicator);
   child->first_device_ = device;
+  child->reports_ = reports;
   return child;
 }
 
@@ -67,15 +70,22 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::split(
   occlComm_t comm = nullptr;
   {
     const std::lock_guard<std::mutex> order(issue_mutex_);
-    const auto parent = communicator(device, Needs::kAll, {*group, "split", collective_sequence_});
+    const auto parent = reported(
+        [&] { return communicator(device, Needs::kAll, {*group, "split", collective_sequence_}); });
     // Disjoint groups have different smallest ranks.
     const int color = member ? *std::min_element(ranks.begin(), ranks.end()) : OCCL_SPLIT_NOCOLOR;
     const occlResult_t result =
         occlCommSplit(parent->handle(), color, std::max(new_rank, 0), &comm, &config);
     if (result != occlSuccess) {
-      throw_failure(result, failure_message(*group, "split", collective_sequence_, result,
-                                            last_error_text(result, nullptr)));
+      const std::string message = failure_message(*group, "split", collective_sequence_, result,
+                                                  last_error_text(result, nullptr));
+      if (!is_callers_mistake(result)) {
+        const bool parent_good = parent->async_error() == occlSuccess;
+        report(parent_good ? FailureReports::Of::kSplit : FailureReports::Of::kGroup, message);
+      }
+      throw_failure(result, message);
     }
+    reports_->forget(FailureReports::Of::kSplit);
   }
   if (!member) {
     return nullptr;
@@ -122,9 +132,14 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::shrink(
       occlCommShrink(parent->handle(), dead.data(), static_cast<int>(dead.size()), &comm, &config,
                      shrink_flags == 1 ? OCCL_SHRINK_ABORT : OCCL_SHRINK_DEFAULT);
   if (result != occlSuccess) {
-    throw_failure(result, failure_message(*group, "shrink", collective_sequence_, result,
-                                          last_error_text(result, nullptr)));
+    const std::string message = failure_message(*group, "shrink", collective_sequence_, result,
+                                                last_error_text(result, nullptr));
+    if (!is_callers_mistake(result)) {
+      report(FailureReports::Of::kShrink, message);
+    }
+    throw_failure(result, message);
   }
+  reports_->forget(FailureReports::Of::kShrink);
   const int new_rank =
       static_cast<int>(std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin());
   options->group_name = name;

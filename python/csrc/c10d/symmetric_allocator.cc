@@ -134,17 +134,11 @@ void put_addresses_on_device(SymmetricPeers* peers) {
                     static_cast<const void*>(peers->pads.data()), bytes, orMemcpyHostToDevice));
 }
 
-std::shared_ptr<const SymmetricPeers> meet(const std::shared_ptr<SymmetricBlock>& block,
-                                           const c10::intrusive_ptr<c10d::ProcessGroup>& group,
-                                           const std::string& group_name) {
-  const GilReleaseIfHeld no_gil;
-  auto peers = std::make_shared<SymmetricPeers>(group);
-  peers->own = block;
-  peers->group_name = group_name;
+void meet(const c10::intrusive_ptr<c10d::ProcessGroup>& group, SymmetricPeers* peers) {
   const std::string what = "symmetric memory rendezvous of " + peers->to_string();
   Trade trade(group, timeout_of(group), what);
 
-  const BlockCard own = card_of(*block);
+  const BlockCard own = card_of(*peers->own);
   trade.put("block", &own, sizeof(own));
   std::vector<BlockCard> cards(static_cast<std::size_t>(peers->size));
   for (int rank = 0; rank < peers->size; ++rank) {
@@ -152,7 +146,7 @@ std::shared_ptr<const SymmetricPeers> meet(const std::shared_ptr<SymmetricBlock>
     check_card(card, trade.get("block", rank, &card, sizeof(card)), rank, *peers);
   }
   // Nobody goes on, and frees perhaps, before all have mapped all.
-  const std::string failure = import_all(cards, peers.get());
+  const std::string failure = import_all(cards, peers);
   const std::string own_report = failure.empty() ? kMapped : failure.substr(0, kMaxReport);
   trade.put("mapped", own_report.data(), own_report.size());
   for (int rank = 0; rank < peers->size; ++rank) {
@@ -162,7 +156,22 @@ std::shared_ptr<const SymmetricPeers> meet(const std::shared_ptr<SymmetricBlock>
       C10_THROW_ERROR(DistBackendError, c10::str(what, ": ", report));
     }
   }
-  put_addresses_on_device(peers.get());
+  put_addresses_on_device(peers);
+}
+
+std::shared_ptr<const SymmetricPeers> meet_or_report(
+    const std::shared_ptr<SymmetricBlock>& block,
+    const c10::intrusive_ptr<c10d::ProcessGroup>& group, const std::string& group_name) {
+  const GilReleaseIfHeld no_gil;
+  auto peers = std::make_shared<SymmetricPeers>(group);
+  peers->own = block;
+  peers->group_name = group_name;
+  try {
+    meet(group, peers.get());
+  } catch (const c10::DistError& error) {
+    peers->report(error.what_without_backtrace());
+    throw;
+  }
   return peers;
 }
 
@@ -228,7 +237,7 @@ c10::intrusive_ptr<c10d::symmetric_memory::SymmetricMemory> SymmetricAllocatorOC
     peers = entries_[found.block->base].by_group[name];
   }
   if (peers == nullptr || peers->group.lock() != group) {
-    peers = meet(found.block, group, name);
+    peers = meet_or_report(found.block, group, name);
     const std::lock_guard<std::mutex> lock(mutex_);
     entries_[found.block->base].by_group[name] = peers;
   }

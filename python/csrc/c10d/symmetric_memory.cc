@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "python/csrc/c10d/compat.h"
+#include "python/csrc/c10d/process_group.h"
 #include "python/csrc/runtime/deferred.h"
 #include "python/csrc/runtime/device.h"
 #include "python/csrc/runtime/memory.h"
@@ -106,11 +107,12 @@ class SignalTask final : public DeferredTask {
   }
 
   [[noreturn]] void fail(const Signal& signal, const std::string& why) const {
-    C10_THROW_ERROR(
-        DistBackendError,
+    const std::string message =
         c10::str("symmetric memory ", name_, " on ", peers_->to_string(), ", channel ", channel_,
                  ", ", signal.to == 0 ? "waiting for a signal of rank " : "waiting to signal rank ",
-                 signal.peer, ": ", why));
+                 signal.peer, ": ", why);
+    peers_->report(message);
+    C10_THROW_ERROR(DistBackendError, message);
   }
 
   const std::shared_ptr<const SymmetricPeers> peers_;
@@ -126,6 +128,20 @@ Signal give(const SymmetricPeers& peers, int to, int channel) {
 
 Signal take(const SymmetricPeers& peers, int from, int channel) {
   return {signal_word(peers, peers.rank, channel, from), 1, 0, from};
+}
+
+// The groups of other backends have symmetric memory as well, and tell of their failures
+// themselves.
+std::function<void(const std::string&)> reporter_of(c10d::ProcessGroup& group) {
+  try {
+    const auto backend = group.getBackend(c10::DeviceType::PrivateUse1);
+    if (auto* const occl = dynamic_cast<ProcessGroupOCCL*>(backend.get())) {
+      return occl->reporter(FailureReports::Of::kSymmetricMemory);
+    }
+  } catch (const c10::Error&) {
+    // It has none for this device.
+  }
+  return [](const std::string&) {};
 }
 
 void free_device_memory(void* memory) {
@@ -160,7 +176,7 @@ SymmetricPeers::Import::~Import() {
 }
 
 SymmetricPeers::SymmetricPeers(const c10::intrusive_ptr<c10d::ProcessGroup>& owner)
-    : group(owner), rank(owner->getRank()), size(owner->getSize()) {}
+    : group(owner), report(reporter_of(*owner)), rank(owner->getRank()), size(owner->getSize()) {}
 
 SymmetricPeers::~SymmetricPeers() { free_device_memory(static_cast<void*>(buffers_on_device)); }
 

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -50,6 +51,7 @@ struct SymmetricPeers {
   std::vector<PeerProcess> processes;                 // by rank
   c10::weak_intrusive_ptr<c10d::ProcessGroup> group;  // a later group may have the same name
   std::string group_name;
+  std::function<void(const std::string&)> report;  // tells of a failure, if it is the first
   const int rank;
   const int size;
 

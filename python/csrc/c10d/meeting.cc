@@ -1,0 +1,129 @@
+// How a group gets its communicators, and what is told where it does not, or where it fails later.
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+
+#include "python/csrc/c10d/flight_recorder.h"
+#include "python/csrc/c10d/process_group.h"
+#include "python/csrc/runtime/device.h"
+
+namespace torch_openreg {
+
+c10::intrusive_ptr<Communicator> ProcessGroupOCCL::communicator(c10::DeviceIndex device,
+                                                                Needs needs,
+                                                                const Occasion& occasion) {
+  auto found = joined_communicator(device, occasion);
+  if (needs == Needs::kAll) {
+    found->await_ranks(occasion);
+  }
+  return found;
+}
+
+c10::intrusive_ptr<Communicator> ProcessGroupOCCL::joined_communicator(c10::DeviceIndex device,
+                                                                       const Occasion& occasion) {
+  {
+    const std::lock_guard<std::mutex> lock(state_mutex_);
+    TORCH_CHECK(!shut_down_, "OCCL: group '", pg_uid_, "' has been destroyed");
+    throw_if_aborted();
+    const auto known = communicators_.find(device);
+    if (known != communicators_.end()) [[likely]] {
+      return known->second;
+    }
+    if (first_device_ >= 0) {
+      TORCH_WARN("OCCL: rank ", rank_, " of group '", pg_uid_, "' uses device ",
+                 static_cast<int>(device), " for the first time, after device ",
+                 static_cast<int>(first_device_),
+                 ". Every rank has to go to a new device with the same operation, because ranks "
+                 "meet again for it; otherwise this waits until the timeout.");
+    }
+  }
+  TORCH_CHECK_VALUE(store_ != nullptr, "ProcessGroupOCCL needs a store to meet in");
+  ensure_initialized();
+  const Communicator::Settings settings{device, options_->timeout,
+                                        options_->is_high_priority_stream, reports_};
+  std::string meeting;
+  {
+    const std::lock_guard<std::mutex> lock(state_mutex_);
+    meeting = meeting_name(meetings_++);
+    joining_ = true;
+  }
+  c10::intrusive_ptr<Communicator> made;
+  try {
+    made = Communicator::join(std::make_unique<StoreAdapter>(store_, meeting), occasion, settings,
+                              announcements_of_peers());
+  } catch (...) {
+    const std::lock_guard<std::mutex> lock(state_mutex_);
+    joining_ = false;
+    throw_if_aborted();  // then that is why
+    throw;
+  }
+  const std::lock_guard<std::mutex> lock(state_mutex_);
+  joining_ = false;
+  if (!aborted_.empty()) {
+    made->abort(c10::str("group '", pg_uid_, "' was aborted ", aborted_));
+  }
+  first_device_ = first_device_ < 0 ? device : first_device_;
+  reports_->forget(FailureReports::Of::kGroup);
+  return communicators_[device] = std::move(made);
+}
+
+void ProcessGroupOCCL::throw_if_aborted() const {
+  if (!aborted_.empty()) [[unlikely]] {
+    C10_THROW_ERROR(DistBackendError,
+                    c10::str("OCCL: group '", pg_uid_, "' was aborted: ", aborted_));
+  }
+}
+
+void ProcessGroupOCCL::report(FailureReports::Of of, const std::string& message) {
+  if (!reports_->first(of)) {
+    return;
+  }
+  c10::intrusive_ptr<Communicator> known;
+  {
+    const std::lock_guard<std::mutex> lock(state_mutex_);
+    if (!communicators_.empty()) {
+      known = communicators_.begin()->second;
+    }
+  }
+  if (known) {
+    known->log_failure(*identity(), message);
+  } else {
+    log_failure(*identity(), message, "");
+  }
+}
+
+std::function<void(const std::string&)> ProcessGroupOCCL::reporter(FailureReports::Of of) {
+  return [of, reports = reports_, group = identity()](const std::string& message) {
+    if (reports->first(of)) {
+      log_failure(*group, message, "");
+    }
+  };
+}
+
+FlightRecorder::Operation ProcessGroupOCCL::flight_operation(const Call& call) const {
+  FlightRecorder::Operation operation;
+  operation.name = call.name;
+  operation.peer = call.point_to_point ? call.point_to_point->peer : -1;
+  operation.timeout_ms =
+      call.timeout == c10d::kUnsetTimeout ? options_->timeout.count() : call.timeout.count();
+  return operation;
+}
+
+// It has no place in the group's order. What is recorded of it is for the one report: a program may
+// try again and again.
+void ProcessGroupOCCL::report_unissued(const Call& call,
+                                       const std::shared_ptr<const GroupIdentity>& group,
+                                       bool is_point_to_point, const std::string& message) {
+  if (!reports_->told(FailureReports::Of::kGroup)) {
+    FlightRecorder::Operation operation = flight_operation(call);
+    operation.collective_sequence = collective_sequence_ + (is_point_to_point ? 0 : 1);
+    operation.point_to_point_sequence = point_to_point_sequence_ + (is_point_to_point ? 1 : 0);
+    operation.operation_id = operation_id_ + 1;
+    operation.is_point_to_point = is_point_to_point;
+    FlightRecorder& recorder = FlightRecorder::get();
+    recorder.finish(recorder.record(group, operation, call.shown_inputs, call.shown_outputs),
+                    FlightRecorder::State::kFailed, 0, 0);
+  }
+  report(FailureReports::Of::kGroup, message);
+}
+
+}  // namespace torch_openreg
