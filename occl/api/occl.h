@@ -1,7 +1,6 @@
 /* OCCL: collective communication for openreg devices. The C API.
  *
- * It follows NCCL's API (prefix `occl` for `nccl`); where it differs, the comment says so. It is
- * valid C11 and C++.
+ * It follows NCCL's API (prefix `occl` for `nccl`); where not, the comment says so. C11 and C++.
  *
  * CONVENTIONS
  *   - Counts are ELEMENTS of the given datatype. Times are milliseconds unless named _ns.
@@ -17,8 +16,7 @@
  *     every rank of the communicator with the same datatype, counts, operation and root; a mismatch
  *     is detected before data moves and is an error (occlMismatch) on all ranks concerned.
  *   - Sends and receives match in order per (peer, direction, tag), not queued behind collectives.
- *   - Any function may be called from any thread; calls on one communicator are ordered by the
- * caller.
+ *   - Any function may be called from any thread; the caller orders calls on one communicator.
  *   - Every function checks its arguments before anything is sent and returns occlInvalidArgument /
  *     occlInvalidUsage with the communicator still good. Errors found later are asynchronous: the
  *     communicator is then dead (occlCommGetAsyncError, and each later call returns that error),
@@ -151,8 +149,7 @@ typedef struct occlUniqueId {
 /* A store of keys that all ranks share, given by the caller (torch's c10d::Store, MPI, a file),
  * used only inside the call it is passed to, on the calling thread. Values are at most 4096 bytes.
  * `get` waits for the key for at most timeout_ms (occlTimeout). `add` adds to the number under the
- * key (0 at first), at once for all ranks, and gives the sum; NULL where occlConfig_t::early is
- * unused. */
+ * key (0 at first), at once for all ranks, and gives the sum; NULL without occlConfig_t::early. */
 typedef struct occlStore {
   void* context;
   occlResult_t (*set)(void* context, const char* key, const void* value, size_t size);
@@ -211,13 +208,16 @@ occlResult_t occlCommFinalize(occlComm_t comm);
  * get occlRemoteError naming this rank. Not collective, does not block on peers. NULL: no-op. */
 occlResult_t occlCommDestroy(occlComm_t comm);
 /* From any thread: all operations in flight end with occlAborted on this rank and, within a second,
- * on all others; later ones are refused. The communicator must still be destroyed. `reason` may be
- * NULL. */
+ * on all others; later ones are refused. It must still be destroyed. `reason` may be NULL. */
 occlResult_t occlCommAbort(occlComm_t comm, const char* reason);
 /* The same for a rank that has not joined and will not, with the arguments of init in a store; also
  * for ranks that come later. Waits for the store only, as that does, and gives its errors. */
 occlResult_t occlCommAbortInit(int nranks, int rank, const occlStore_t* store,
                                const occlConfig_t* config, const char* reason);
+/* For a rank that only leaves a communicator made `early`, before it has joined: what needs the
+ * rank ends with occlRemoteError, messages between others go on. */
+occlResult_t occlCommLeaveInit(int nranks, int rank, const occlStore_t* store,
+                               const occlConfig_t* config);
 /* occlSuccess while the communicator is good, else what made it fail. Never blocks. */
 occlResult_t occlCommGetAsyncError(occlComm_t comm, occlResult_t* asyncError);
 occlResult_t occlCommCount(occlComm_t comm, int* count);

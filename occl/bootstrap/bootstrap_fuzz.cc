@@ -115,8 +115,9 @@ class FuzzMeeting final : public Meeting {
   }
   void ReportFailure(const LeaderInfo&, const Status&) override {}
   Status CheckFailure(const LeaderInfo&) override { return Status(); }
-  Status ComesFirst(bool* first) override {
+  Status ComesFirst(bool* first, bool* some_left) override {
     *first = true;
+    *some_left = false;
     return Status();
   }
 

@@ -31,8 +31,11 @@ class Meeting {
   virtual Status CheckFailure(const LeaderInfo& info) = 0;
   // Why somebody has ended the communicator without being in it; ok: nobody has.
   virtual Status CheckAborted() { return Status(); }
-  // True for exactly one of the ranks that ask. Only for ranks that join without waiting.
-  virtual Status ComesFirst(bool* first) = 0;
+  // True for exactly one of the ranks that ask; *some_left: FindLeft has something to tell. Only
+  // for ranks that join without waiting.
+  virtual Status ComesFirst(bool* first, bool* some_left) = 0;
+  // Sets (*pids)[r] for each rank that has said that it will not come.
+  virtual Status FindLeft(std::vector<int64_t>* /*pids*/) { return Status(); }
 };
 
 struct Gathering {

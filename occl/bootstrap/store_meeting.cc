@@ -1,10 +1,17 @@
 #include "occl/bootstrap/store_meeting.h"
 
+#include <unistd.h>
+
 #include <cstring>
 
 #include "occl/bootstrap/local_socket.h"
 
 namespace occl {
+namespace {
+
+constexpr int64_t kLeft = int64_t{1} << 32;
+
+}  // namespace
 
 void StoreMeeting::ChooseAddress(LeaderInfo* info) {
   const std::string name = RandomSocketName();
@@ -71,15 +78,53 @@ void StoreMeeting::ReportFailure(const LeaderInfo& info, const Status& status) {
   static_cast<void>(store_.set(store_.context, FailureKey(info).c_str(), &notice, sizeof(notice)));
 }
 
-Status StoreMeeting::ComesFirst(bool* first) {
+// One number counts those who have come, and times kLeft those who have left without: of a rank
+// that leaves and the first that comes, one sees the other.
+Status StoreMeeting::Count(int64_t delta, int64_t* sum) {
   const std::string key = prefix_ + "come";
+  const occlResult_t result = store_.add(store_.context, key.c_str(), delta, sum);
+  if (result == occlSuccess) return Status();
+  return Error(result, "the store could not count in the key %s: %s", key.c_str(),
+               occlGetErrorString(result));
+}
+
+Status StoreMeeting::ComesFirst(bool* first, bool* some_left) {
   int64_t number = 0;
-  const occlResult_t result = store_.add(store_.context, key.c_str(), 1, &number);
+  OCCL_RETURN_IF_ERROR(Count(1, &number));
+  *first = number % kLeft == 1;
+  *some_left = number >= kLeft;
+  return Status();
+}
+
+std::string StoreMeeting::LeftKey(int rank) const {
+  return prefix_ + "left/" + std::to_string(rank);
+}
+
+Status StoreMeeting::Leave(int rank, bool* some_came) {
+  const std::string key = LeftKey(rank);
+  const int64_t pid = getpid();
+  const occlResult_t result = store_.set(store_.context, key.c_str(), &pid, sizeof(pid));
   if (result != occlSuccess) {
-    return Error(result, "the store could not count in the key %s: %s", key.c_str(),
+    return Error(result, "the store could not set the key %s: %s", key.c_str(),
                  occlGetErrorString(result));
   }
-  *first = number == 1;
+  int64_t number = 0;
+  OCCL_RETURN_IF_ERROR(Count(kLeft, &number));
+  *some_came = number % kLeft != 0;
+  return Status();
+}
+
+Status StoreMeeting::FindLeft(std::vector<int64_t>* pids) {
+  int64_t number = 0;
+  OCCL_RETURN_IF_ERROR(Count(0, &number));
+  if (number < kLeft) return Status();
+  for (size_t rank = 0; rank < pids->size(); ++rank) {
+    int64_t pid = 0;
+    size_t size = 0;
+    const occlResult_t result = store_.get(store_.context, LeftKey(static_cast<int>(rank)).c_str(),
+                                           &pid, sizeof(pid), &size, /*timeout_ms=*/1);
+    if (result == occlSuccess && size == sizeof(pid)) (*pids)[rank] = pid;
+  }
   return Status();
 }
 

@@ -3,6 +3,7 @@
 #define OCCL_BOOTSTRAP_STORE_MEETING_H_
 
 #include <string>
+#include <vector>
 
 #include "occl/bootstrap/rendezvous.h"
 
@@ -24,12 +25,18 @@ class StoreMeeting final : public Meeting {
   Status Find(LeaderInfo* info, const Deadline& deadline) override;
   void ReportFailure(const LeaderInfo& info, const Status& status) override;
   Status CheckFailure(const LeaderInfo& info) override;
-  Status ComesFirst(bool* first) override;
+  Status ComesFirst(bool* first, bool* some_left) override;
+  Status FindLeft(std::vector<int64_t>* pids) override;
   Status CheckAborted() override;
   // What CheckAborted tells from now on.
   Status Abort(const Status& why);
+  // `rank`, which has not come, will not. *some_came: those who have come do not know it; else the
+  // first to come finds it.
+  Status Leave(int rank, bool* some_came);
 
  private:
+  Status Count(int64_t delta, int64_t* sum);
+  std::string LeftKey(int rank) const;
   occlResult_t Get(const std::string& key, LeaderInfo* info, size_t* size, const Deadline& deadline,
                    Status* aborted);
   std::string FailureKey(const LeaderInfo& info) const;

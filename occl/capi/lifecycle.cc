@@ -176,6 +176,18 @@ occlResult_t occlCommAbortInit(int nranks, int rank, const occlStore_t* store,
   });
 }
 
+occlResult_t occlCommLeaveInit(int nranks, int rank, const occlStore_t* store,
+                               const occlConfig_t* config) {
+  return Run([&]() -> Status {
+    CommSettings settings;
+    OCCL_RETURN_IF_ERROR(
+        StoreSettings("occlCommLeaveInit", nranks, rank, store, config, &settings));
+    OCCL_CHECK_NOT_NULL("occlCommLeaveInit", store->add);
+    occl::StoreMeeting meeting(*store, settings.key_prefix, /*slices=*/true);
+    return occl::LeaveInit(settings, &meeting);
+  });
+}
+
 occlResult_t occlCommAwaitRanks(occlComm_t comm, const occlStore_t* store, int64_t timeout_ms) {
   return Run([&]() -> Status {
     OCCL_CHECK_NOT_NULL("occlCommAwaitRanks", comm);

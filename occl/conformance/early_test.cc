@@ -353,9 +353,74 @@ TEST(Early, AnAbortReachesARankThatWaitsForTheFirst) {
   waiting.join();
 }
 
+// What Joined makes is left by `rank`, which has not joined.
+occlResult_t LeaveUnjoined(MemoryStore* memory, int nranks, int rank) {
+  const occlStore_t store = memory->AsStore();
+  occlConfig_t config = OCCL_CONFIG_INITIALIZER;
+  config.name = "test";
+  config.early = 1;
+  return occlCommLeaveInit(nranks, rank, &store, &config);
+}
+
+TEST(Early, WhoLeavesWithoutHavingJoinedEndsOnlyWhatNeedsIt) {
+  const std::string left =
+      "rank 2 (pid " + std::to_string(getpid()) + ") destroyed the group before it came";
+  for (const bool leaves_first : {true, false}) {
+    for (const bool sends : {true, false}) {
+      MemoryStore memory;
+      if (leaves_first) {
+        ASSERT_EQ(LeaveUnjoined(&memory, 3, 2), occlSuccess);
+      }
+      Joined zero(&memory, 3, 0);
+      Joined one(&memory, 3, 1);
+      DeviceBuffer data(40'000);
+      orStream_t stream = nullptr;
+      ASSERT_EQ(orStreamCreate(&stream), orSuccess);
+      occlRequest_t request = nullptr;
+      occlCallOptions_t options = OCCL_CALL_OPTIONS_INITIALIZER;
+      options.request = &request;
+      const auto needs_it = [&] {
+        const auto call = sends ? &SendTo : &ReceiveFrom;
+        ASSERT_EQ(call(data.device(), 2, zero.rank().comm, stream, &options), occlSuccess);
+      };
+      if (!leaves_first) {
+        needs_it();
+        ASSERT_EQ(LeaveUnjoined(&memory, 3, 2), occlSuccess);
+      } else {
+        std::thread peer([&] { ExpectReceived(one.rank(), 0, 5000, 1); });
+        Send(zero.rank(), 1, 5000, 1);
+        peer.join();
+        needs_it();
+      }
+      EXPECT_EQ(occlRequestWait(request, 15'000), occlRemoteError);
+      EXPECT_NE(std::strstr(occlGetLastError(zero.rank().comm), left.c_str()), nullptr)
+          << occlGetLastError(zero.rank().comm);
+      occlRequestFree(request);
+      EXPECT_EQ(orStreamDestroy(stream), orSuccess);
+    }
+  }
+}
+
+TEST(Early, WhoWaitsForAllFindsInTheStoreThatARankHasLeft) {
+  MemoryStore memory;
+  Joined zero(&memory, 2, 0);
+  const occlStore_t store = memory.AsStore();
+  // As of a rank that could not reach the keeper.
+  const int64_t pid = 4711;
+  int64_t number = 0;
+  ASSERT_EQ(store.set(store.context, "occl/test/left/1", &pid, sizeof(pid)), occlSuccess);
+  ASSERT_EQ(store.add(store.context, "occl/test/come", int64_t{1} << 32, &number), occlSuccess);
+  EXPECT_EQ(occlCommAwaitRanks(zero.rank().comm, &store, 15'000), occlRemoteError);
+  EXPECT_NE(std::strstr(occlGetLastError(nullptr), "rank 1 (pid 4711) destroyed the group"),
+            nullptr)
+      << occlGetLastError(nullptr);
+}
+
 TEST(Early, AnAbortOfARankThatHasNotJoinedChecksItsArguments) {
   MemoryStore memory;
   const occlStore_t store = memory.AsStore();
+  EXPECT_EQ(occlCommLeaveInit(2, 2, &store, nullptr), occlInvalidArgument);
+  EXPECT_EQ(occlCommLeaveInit(2, 0, nullptr, nullptr), occlInvalidArgument);
   EXPECT_EQ(occlCommAbortInit(2, 2, &store, nullptr, nullptr), occlInvalidArgument);
   EXPECT_EQ(occlCommAbortInit(2, 0, nullptr, nullptr, nullptr), occlInvalidArgument);
 }

@@ -1,6 +1,9 @@
 #include "occl/core/abort_init.h"
 
+#include <unistd.h>
+
 #include <memory>
+#include <vector>
 
 #include "occl/base/log.h"
 #include "occl/core/bells.h"
@@ -8,8 +11,23 @@
 namespace occl {
 namespace {
 
-// The keeper's thread answers at once, or its process is stopped: then the store has to do.
+// The keeper's thread answers at once, or its process is stopped: then the store has to do. So does
+// the first rank, which may not be there yet.
 constexpr int64_t kKeeper_ms = 500;
+
+Status MapSegment(const CommSettings& settings, StoreMeeting* meeting,
+                  std::shared_ptr<ControlSegment>* segment) {
+  RendezvousOptions options;
+  options.nranks = settings.nranks;
+  options.rank = settings.rank;
+  options.device = {};
+  options.deadline = Deadline::After(kKeeper_ms);
+  options.name = settings.name.c_str();
+  LeaderInfo leader = {};
+  UniqueFd file;
+  OCCL_RETURN_IF_ERROR(FetchSegment(meeting, options, &leader, &file));
+  return ControlSegment::Map(file, settings.nranks, segment);
+}
 
 Status TellThoseWhoHaveCome(const CommSettings& settings, StoreMeeting* meeting,
                             const Status& why) {
@@ -17,31 +35,42 @@ Status TellThoseWhoHaveCome(const CommSettings& settings, StoreMeeting* meeting,
   const Status found = meeting->Find(&leader, Deadline::After(0));
   if (found.code() == occlTimeout) return Status();  // nobody has come
   OCCL_RETURN_IF_ERROR(found);
-  RendezvousOptions options;
-  options.nranks = settings.nranks;
-  options.rank = settings.rank;
-  options.device = {};
-  options.deadline = Deadline::After(kKeeper_ms);
-  options.name = settings.name.c_str();
-  UniqueFd file;
   std::shared_ptr<ControlSegment> segment;
-  OCCL_RETURN_IF_ERROR(FetchSegment(meeting, options, &leader, &file));
-  OCCL_RETURN_IF_ERROR(ControlSegment::Map(file, settings.nranks, &segment));
+  OCCL_RETURN_IF_ERROR(MapSegment(settings, meeting, &segment));
   segment->PostError(settings.rank, why.code(), why.message().c_str());
   Bells(segment.get(), settings.rank).RingAll();
   return Status();
+}
+
+Status LeaveThoseWhoHaveCome(const CommSettings& settings, StoreMeeting* meeting) {
+  std::shared_ptr<ControlSegment> segment;
+  OCCL_RETURN_IF_ERROR(MapSegment(settings, meeting, &segment));
+  std::vector<int64_t> pids(settings.nranks);
+  pids[settings.rank] = getpid();
+  MarkLeft(segment.get(), pids);
+  Bells(segment.get(), settings.rank).RingAll();
+  return Status();
+}
+
+void LogUntold(const CommSettings& settings, const char* what, const Status& told) {
+  if (told.ok()) return;
+  // They look into the store as well, if not as soon.
+  OCCL_LOG(kInfo, kLogInit, "%s: rank %d %s it and cannot tell those who have come: %s",
+           settings.name.c_str(), settings.rank, what, told.message().c_str());
 }
 
 }  // namespace
 
 Status AbortInit(const CommSettings& settings, StoreMeeting* meeting, const Status& why) {
   OCCL_RETURN_IF_ERROR(meeting->Abort(why));
-  const Status told = TellThoseWhoHaveCome(settings, meeting, why);
-  if (!told.ok()) {
-    // They look into the store as well, if not as soon.
-    OCCL_LOG(kInfo, kLogInit, "%s: rank %d aborts it and cannot tell those who have come: %s",
-             settings.name.c_str(), settings.rank, told.message().c_str());
-  }
+  LogUntold(settings, "aborts", TellThoseWhoHaveCome(settings, meeting, why));
+  return Status();
+}
+
+Status LeaveInit(const CommSettings& settings, StoreMeeting* meeting) {
+  bool some_came = false;
+  OCCL_RETURN_IF_ERROR(meeting->Leave(settings.rank, &some_came));
+  if (some_came) LogUntold(settings, "leaves", LeaveThoseWhoHaveCome(settings, meeting));
   return Status();
 }
 

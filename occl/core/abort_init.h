@@ -1,4 +1,4 @@
-// How a rank that has not joined a communicator ends it for the others.
+// How a rank that has not joined a communicator ends it for the others, or leaves it.
 #ifndef OCCL_CORE_ABORT_INIT_H_
 #define OCCL_CORE_ABORT_INIT_H_
 
@@ -11,6 +11,8 @@ namespace occl {
 // Tells those who come later through the store, and those who have come through their control
 // segment, so that what waits there ends at once. Waits for no rank but the keeper's thread.
 Status AbortInit(const CommSettings& settings, StoreMeeting* meeting, const Status& why);
+// The same for a rank that only leaves: what needs it ends, and the rest goes on.
+Status LeaveInit(const CommSettings& settings, StoreMeeting* meeting);
 
 }  // namespace occl
 

@@ -1,6 +1,7 @@
 #include "occl/core/comm.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "occl/base/futex.h"
 #include "occl/base/log.h"
@@ -73,10 +74,12 @@ Status Comm::Create(const CommSettings& settings, Meeting* meeting, Ref<Comm>* c
 
 Status Comm::Join(const CommSettings& settings, Meeting* meeting, Ref<Comm>* comm) {
   OCCL_RETURN_IF_ERROR(meeting->CheckAborted());
-  bool first = false;
-  OCCL_RETURN_IF_ERROR(meeting->ComesFirst(&first));
+  bool first = false, some_left = false;
+  OCCL_RETURN_IF_ERROR(meeting->ComesFirst(&first, &some_left));
+  std::vector<int64_t> left(first ? settings.nranks : 0);
+  if (first && some_left) OCCL_RETURN_IF_ERROR(meeting->FindLeft(&left));
   LeaderInfo leader = {};
-  const Status joined = TryJoin(settings, meeting, first, &leader, comm);
+  const Status joined = TryJoin(settings, meeting, first, left, &leader, comm);
   if (joined.ok() && first) {
     // Whoever aborts says so and then looks for the first rank; the first rank is there and then
     // looks whether somebody has aborted: one of them sees the other.
@@ -97,8 +100,8 @@ Status Comm::Join(const CommSettings& settings, Meeting* meeting, Ref<Comm>* com
   return joined;
 }
 
-Status Comm::TryJoin(const CommSettings& settings, Meeting* meeting, bool first, LeaderInfo* leader,
-                     Ref<Comm>* comm) {
+Status Comm::TryJoin(const CommSettings& settings, Meeting* meeting, bool first,
+                     const std::vector<int64_t>& left, LeaderInfo* leader, Ref<Comm>* comm) {
   RendezvousOptions options;
   OCCL_RETURN_IF_ERROR(Introduce(settings, &options));
   UniqueFd file;
@@ -107,6 +110,7 @@ Status Comm::TryJoin(const CommSettings& settings, Meeting* meeting, bool first,
   if (first) {
     OCCL_RETURN_IF_ERROR(ControlSegment::Create(settings.nranks, &file));
     OCCL_RETURN_IF_ERROR(ControlSegment::Map(file, settings.nranks, &gathering.segment));
+    MarkLeft(gathering.segment.get(), left);
     OCCL_RETURN_IF_ERROR(Keeper::Start(meeting, options, std::move(file), leader, &keeper));
   } else {
     OCCL_RETURN_IF_ERROR(FetchSegment(meeting, options, leader, &file));
@@ -212,6 +216,21 @@ Status Comm::FailLocally(const Status& status) {
   }
   bells.RingOwn();
   return failure();
+}
+
+std::string Comm::TellGone(int rank) const {
+  const RankBlock& other = block(rank);
+  const bool destroyed =
+      other.state.load(std::memory_order_acquire) == static_cast<uint32_t>(RankState::kDestroyed);
+  if (destroyed && !presence.HasCome(rank)) {
+    RankCard card;
+    std::memcpy(&card, other.card, sizeof(card));
+    return "rank " + std::to_string(rank) + " (pid " + std::to_string(card.pid) +
+           ") destroyed the group before it came";
+  }
+  if (!destroyed && !peers.Ended(rank)) return "";
+  return "rank " + peers.Name(rank) +
+         (peers.Ended(rank) ? " has died" : " has destroyed the communicator");
 }
 
 void Comm::OpEnded() {

@@ -109,6 +109,9 @@ class Comm final : public RefCounted {
   Status Fail(const Status& status);
   // As Fail, for this rank only.
   Status FailLocally(const Status& status);
+  // "rank 2 (pid 4711) has died": why nothing comes from that rank any more; "" if it may. As of
+  // the last Refresh of `peers`.
+  std::string TellGone(int rank) const;
 
   // ---- operations
   int64_t timeout_ms() const { return timeout_ms_.load(std::memory_order_relaxed); }
@@ -157,7 +160,7 @@ class Comm final : public RefCounted {
   Comm(const CommSettings& settings, Gathering* gathering,
        std::vector<std::shared_ptr<PeerArena>> arenas, int processors);
   static Status TryJoin(const CommSettings& settings, Meeting* meeting, bool first,
-                        LeaderInfo* leader, Ref<Comm>* comm);
+                        const std::vector<int64_t>& left, LeaderInfo* leader, Ref<Comm>* comm);
   Status FindDevice();
   Status ReadPeersError(uint32_t word);
 

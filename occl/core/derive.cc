@@ -38,12 +38,10 @@ struct Exchange {
 };
 
 Status CheckRank(const Exchange& exchange, int rank) {
-  const bool destroyed = exchange.parent.block(rank).state.load(std::memory_order_acquire) ==
-                         static_cast<uint32_t>(RankState::kDestroyed);
-  if (!exchange.parent.peers.Ended(rank) && !destroyed) return Status();
-  return Error(occlRemoteError, "%s of communicator %s: rank %s %s", exchange.what,
-               exchange.parent.name(), exchange.parent.peers.Name(rank).c_str(),
-               destroyed ? "has destroyed the communicator" : "has died");
+  const std::string gone = exchange.parent.TellGone(rank);
+  if (gone.empty()) return Status();
+  return Error(occlRemoteError, "%s of communicator %s: %s", exchange.what, exchange.parent.name(),
+               gone.c_str());
 }
 
 // Posts `own` and collects everybody's.
@@ -102,7 +100,7 @@ class InvitationMeeting final : public Meeting {
     return CheckRank(exchange_, members_[0]);
   }
   void ReportFailure(const LeaderInfo&, const Status&) override {}
-  Status ComesFirst(bool*) override {
+  Status ComesFirst(bool*, bool*) override {
     return Error(occlInternalError, "the ranks of a %s join together", exchange_.what);
   }
   Status CheckFailure(const LeaderInfo&) override {

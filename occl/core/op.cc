@@ -210,14 +210,11 @@ Status CommOp::EndedPeer() {
   comm_->peers.Refresh();
   for (int r = 0; r < comm_->nranks(); ++r) {
     if (r == comm_->rank() || !WaitsFor(r)) continue;
-    const bool ended = comm_->peers.Ended(r);
-    const bool destroyed = comm_->block(r).state.load(std::memory_order_acquire) ==
-                           static_cast<uint32_t>(RankState::kDestroyed);
-    if (!ended && !destroyed) continue;
+    const std::string gone = comm_->TellGone(r);
+    if (gone.empty()) continue;
     if (AdvanceAll() == StepResult::kDone) return Status();
     if (!WaitsFor(r)) continue;
-    return Error(occlRemoteError, "%s: rank %s %s", Title().c_str(), comm_->peers.Name(r).c_str(),
-                 ended ? "has died" : "has destroyed the communicator");
+    return Error(occlRemoteError, "%s: %s", Title().c_str(), gone.c_str());
   }
   return Status();
 }

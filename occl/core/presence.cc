@@ -150,6 +150,19 @@ std::string Presence::List(const std::function<bool(int)>& which) const {
   return list;
 }
 
+void MarkLeft(ControlSegment* segment, const std::vector<int64_t>& pids) {
+  for (size_t r = 0; r < pids.size(); ++r) {
+    RankBlock& block = segment->rank(static_cast<int>(r));
+    const uint32_t destroyed = static_cast<uint32_t>(RankState::kDestroyed);
+    if (pids[r] == 0 || block.state.load(std::memory_order_relaxed) == destroyed) continue;
+    RankCard card = {};
+    card.rank = static_cast<int32_t>(r);
+    card.pid = pids[r];
+    std::memcpy(block.card, &card, sizeof(card));
+    block.state.store(destroyed, std::memory_order_release);
+  }
+}
+
 Status AwaitRanks(Comm& comm, Meeting* meeting, const Deadline& deadline) {
   constexpr int64_t kSlice_ns = 50'000'000;
   constexpr int64_t kMeetingInterval_ms = 1000;
@@ -164,17 +177,19 @@ Status AwaitRanks(Comm& comm, Meeting* meeting, const Deadline& deadline) {
     if (comm.presence.AllReached()) break;
     if (!comm.good()) return comm.failure();
     for (int r = 0; r < comm.nranks(); ++r) {
-      const bool destroyed = comm.block(r).state.load(std::memory_order_acquire) ==
-                             static_cast<uint32_t>(RankState::kDestroyed);
-      if (!destroyed && !comm.peers.Ended(r)) continue;
-      return comm.Fail(Error(occlRemoteError, "init of %s: rank %s %s before all ranks had joined",
-                             comm.name(), comm.peers.Name(r).c_str(),
-                             destroyed ? "has destroyed the communicator" : "has died"));
+      const std::string gone = comm.TellGone(r);
+      if (gone.empty()) continue;
+      return comm.Fail(Error(occlRemoteError, "init of %s, which not all ranks have joined: %s",
+                             comm.name(), gone.c_str()));
     }
     if (meeting != nullptr && next_question.Passed()) {
       // The others are told at once: they may look there later than this rank leaves.
       const Status told = meeting->CheckFailure(comm.presence.leader());
       if (!told.ok()) return comm.Fail(told);
+      // Who could not tell it here: the keeper is stopped, or has gone.
+      std::vector<int64_t> left(comm.nranks());
+      OCCL_RETURN_IF_ERROR(meeting->FindLeft(&left));
+      MarkLeft(&comm.segment(), left);
       next_question = Deadline::After(kMeetingInterval_ms);
     }
     if (deadline.Passed()) {
@@ -194,6 +209,9 @@ Status AwaitOthers(Comm& comm, const std::vector<bool>& excluded, const Deadline
       if (deadline.Passed()) {
         return Error(occlTimeout, "rank %d of %s did not join in time", r, comm.name());
       }
+      comm.peers.Refresh();
+      const std::string gone = comm.TellGone(r);
+      if (!gone.empty()) return Error(occlRemoteError, "%s: %s", comm.name(), gone.c_str());
       const uint32_t announced = comm.bells.Announce();
       if (!comm.presence.Reach(r)) comm.bells.Sleep(announced, kSlice_ns);
       comm.bells.Leave();

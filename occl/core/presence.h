@@ -37,6 +37,10 @@ class Presence {
   // True once `rank` has joined and is known here; then arena(rank) and the peer's process are.
   // Never blocks for a rank that has not joined.
   bool Reach(int rank) { return reached_[rank].load(std::memory_order_acquire) || ReachSlow(rank); }
+  // It has joined, here or with all others at once.
+  bool HasCome(int rank) const {
+    return at_once_ || segment_.rank(rank).joined.load(std::memory_order_acquire) == 1;
+  }
   // True once all ranks have joined and have told whether they map all others. Then direct()
   // counts.
   bool AllReached() { return complete_.load(std::memory_order_acquire) || AllReachedSlow(); }
@@ -81,6 +85,10 @@ class Presence {
   bool direct_ = false;  // constant once complete_
   std::atomic<bool> complete_{false};
 };
+
+// Each rank r with pids[r] != 0 has not joined and will not: what needs it fails. For the rank
+// itself, or before others map the segment.
+void MarkLeft(ControlSegment* segment, const std::vector<int64_t>& pids);
 
 class Comm;
 // Blocks until all ranks have joined. `meeting`, where they meet, tells of ranks that cannot come;

@@ -228,6 +228,82 @@ class DestroyBeforeJoiningTest(AbortTestCase):
         dist.barrier()
 
 
+class EndBeforeTheFirstMessageTest(AbortTestCase):
+    """Messages wait for rank 2, which ends groups that it has not used."""
+
+    def messages(self, group):
+        """Ways to need global rank 2, each in a group of its own."""
+        tensor, large = self.tensor(), self.tensor(100_000)
+        return {
+            "recv": lambda: dist.irecv(tensor, 2, group),
+            "send": lambda: dist.isend(tensor, 2, group),
+            "large send": lambda: dist.isend(large, 2, group),
+            "any source": lambda: dist.irecv(tensor, group=group),
+            "batch": lambda: dist.batch_isend_irecv(
+                [dist.P2POp(dist.isend, large, 2, group), dist.P2POp(dist.irecv, tensor, 2, group)]
+            )[0],
+        }
+
+    def ends(self, groups, aborts):
+        for group in groups:
+            if aborts:
+                self.backend(group).abort()
+            else:
+                dist.destroy_process_group(group)
+
+    def messages_end(self, aborts, told):
+        self.init()
+        names = list(self.messages(None))
+        for first in ("message", "end"):
+            groups = [dist.new_group([0, 2]) for _ in names]
+            if self.rank == 2 and first == "end":
+                self.ends(groups, aborts)
+            pid = self.meet(f"{first} 1")[2]
+            works = []
+            if self.rank == 0:
+                calls = [
+                    self.messages(group)[name] for name, group in zip(names, groups, strict=True)
+                ]
+                if first == "message":
+                    works = [call() for call in calls]
+            self.meet(f"{first} 2")
+            if self.rank == 2 and first == "message":
+                self.ends(groups, aborts)
+            if self.rank == 0:
+                for place, name in enumerate(names):
+                    with self.subTest(first=first, message=name):
+                        begin = time.monotonic()
+                        with self.raises(dist.DistBackendError, told.format(pid=pid)):
+                            (works[place] if works else calls[place]()).wait(_PATIENCE)
+                        took_s = time.monotonic() - begin
+                        print(f"{name} was told after {took_s:.3f} s")
+            self.meet(f"{first} 3")
+
+    def test_a_rank_destroys(self):
+        self.messages_end(False, "rank 1 (pid {pid}) destroyed the group before it came")
+
+    def test_a_rank_aborts(self):
+        self.messages_end(True, "aborted by rank 1 (pid {pid})")
+
+    def test_others_go_on_until_they_need_it(self):
+        self.init()
+        group = dist.new_group([0, 1, 2])
+        found = self.tensor()
+        for value in (3, 4):
+            if self.rank == 0:
+                dist.recv(found, group=group)
+                self.assertEqual(found.cpu(), torch.full((4,), float(value)))
+            elif self.rank == 1:
+                dist.send(self.tensor() * value, 0, group)
+            if value == 3 and self.rank == 2:
+                dist.destroy_process_group(group)
+            pid = self.meet(f"sent {value}")[2]
+        if self.rank == 0:
+            with self.raises(dist.DistBackendError, f"rank 2 (pid {pid}) destroyed the group"):
+                dist.irecv(found, 2, group).wait(_PATIENCE)
+        self.meet("over")
+
+
 class StoreHasGoneTest(AbortTestCase):
     ranks = 2
 

@@ -16,14 +16,18 @@ namespace {
 constexpr std::chrono::milliseconds kStorePatience{1000};
 constexpr std::chrono::milliseconds kGoodbyePatience{200};
 
+// Of a rank that has not joined `group`, which must outlive it.
+occlConfig_t config_of(const GroupIdentity& group) {
+  occlConfig_t config = OCCL_CONFIG_INITIALIZER;
+  config.name = group.name.c_str();
+  config.device = 0;
+  return config;
+}
+
 }  // namespace
 
 std::string ProcessGroupOCCL::meeting_name(int number) const {
   return number == 0 ? incarnation_ : c10::str(incarnation_, ".", number);
-}
-
-std::string ProcessGroupOCCL::left_key(int rank) const {
-  return c10::str("occl/left/", incarnation_, "/", rank);
 }
 
 void ProcessGroupOCCL::say_goodbye() {
@@ -35,8 +39,11 @@ void ProcessGroupOCCL::say_goodbye() {
     }
   }
   use_store_aside(store_, kGoodbyePatience,
-                  [key = left_key(rank_)](const c10::intrusive_ptr<c10d::Store>& store) {
-                    announce_leaving(*store, key);
+                  [group = identity(),
+                   meeting = meeting_name(0)](const c10::intrusive_ptr<c10d::Store>& store) {
+                    const StoreAdapter adapter(store, meeting);
+                    const occlConfig_t config = config_of(*group);
+                    (void)occlCommLeaveInit(group->size, group->rank, adapter.interface(), &config);
                   });
 }
 
@@ -68,9 +75,7 @@ void ProcessGroupOCCL::abort() {
   use_store_aside(store_, kStorePatience, [=](const c10::intrusive_ptr<c10d::Store>& store) {
     for (const std::string& meeting : meetings) {
       const StoreAdapter adapter(store, meeting);
-      occlConfig_t config = OCCL_CONFIG_INITIALIZER;
-      config.name = group->name.c_str();
-      config.device = 0;
+      const occlConfig_t config = config_of(*group);
       (void)occlCommAbortInit(group->size, group->rank, adapter.interface(), &config,
                               reason.c_str());
     }

@@ -59,11 +59,6 @@ void announce_presence(c10d::Store& store, int rank) {
   store.set(key_of(rank), std::vector<std::uint8_t>(text.begin(), text.end()));
 }
 
-void announce_leaving(c10d::Store& store, const std::string& left_key) {
-  const std::string text = std::to_string(::getpid());
-  store.set(left_key, std::vector<std::uint8_t>(text.begin(), text.end()));
-}
-
 Presence::Presence(std::vector<Announcement> announcements) {
   for (Announcement& announcement : announcements) {
     peers_.emplace_back();
@@ -97,7 +92,7 @@ void Presence::read(Peer& peer) {
   peer.ended = peer.pidfd < 0 ? errno == ESRCH : start_of(peer.pid) != start;
 }
 
-std::string Presence::find_gone(bool also_left) {
+std::string Presence::find_gone() {
   for (Peer& peer : peers_) {
     if (!peer.read) {
       read(peer);
@@ -109,11 +104,6 @@ std::string Presence::find_gone(bool also_left) {
     if (peer.ended) {
       return c10::str("rank ", peer.announcement.rank, " (pid ", peer.pid,
                       ") ended before it came");
-    }
-    const Announcement& told = peer.announcement;
-    if (also_left && !told.left_key.empty() && told.store->check({told.left_key})) {
-      return c10::str("rank ", told.rank, " (pid ", told.store->get_to_str(told.left_key),
-                      ") destroyed the group before it came");
     }
   }
   return "";

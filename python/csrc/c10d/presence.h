@@ -18,12 +18,8 @@ void announce_presence(c10d::Store& store, int rank);
 struct Announcement {
   c10::intrusive_ptr<c10d::Store> store;
   int rank_in_store;
-  int rank;              // in the group that waits
-  std::string left_key;  // what announce_leaving sets in the store; "": not there
+  int rank;  // in the group that waits
 };
-
-// Tells those who wait in a group that this process has destroyed it without having joined.
-void announce_leaving(c10d::Store& store, const std::string& left_key);
 
 // Watches ranks that have not come yet. Not thread-safe.
 class Presence {
@@ -33,11 +29,10 @@ class Presence {
   Presence(const Presence&) = delete;
   Presence& operator=(const Presence&) = delete;
 
-  // "rank 2 (pid 4711) ended before it came" for a rank whose process has ended, or (also_left)
-  // that has destroyed the group; "" if none is known to. Ranks that have announced nothing, or run
-  // where this process cannot see them, are taken to live. Does not block; throws what the store
-  // throws.
-  std::string find_gone(bool also_left);
+  // "rank 2 (pid 4711) ended before it came" for a rank whose process has ended; "" if none is
+  // known to. Ranks that have announced nothing, or run where this process cannot see them, are
+  // taken to live. Does not block; throws what the store throws.
+  std::string find_gone();
 
   // Who `rank` is. pid 0: it has announced nothing, or runs where this process cannot see it. pidfd
   // (this object's) -1: it has ended. Does not block; throws what the store throws.

@@ -109,10 +109,10 @@ std::vector<Announcement> ProcessGroupOCCL::announcements_of_peers() {
     if (peer == rank_) {
       continue;
     }
-    announcements.push_back({store_, peer, peer, left_key(peer)});
+    announcements.push_back({store_, peer, peer});
     for (int other = 0; world != nullptr && other < world->size_; ++other) {
       if (global(*world, other) == global(*this, peer)) {
-        announcements.push_back({world->store_, other, peer, ""});
+        announcements.push_back({world->store_, other, peer});
       }
     }
   }

@@ -154,7 +154,6 @@ class ProcessGroupOCCL final : public c10d::Backend {
                                                        const Occasion& occasion);
   // Of the communicators that the group's ranks meet for, one a device: the same on all of them.
   std::string meeting_name(int number) const;
-  std::string left_key(int rank) const;
   // Where this rank has joined no communicator, it tells those that wait for it.
   void say_goodbye();
   void throw_if_aborted() const;  // with state_mutex_ held

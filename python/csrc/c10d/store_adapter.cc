@@ -89,9 +89,9 @@ occlResult_t StoreAdapter::read(const std::string& key, void* value, size_t capa
   }
   // A dead rank is no reason not to join the others: those who are left go on in a smaller group.
   // It is one if it was the first, whom OCCL asks for again and again: that one is about to be
-  // there. Who has left without having joined was not the first.
+  // there.
   if (key == last_key_) {
-    if (const std::string dead = look(/*also_left=*/false); !dead.empty()) {
+    if (const std::string dead = find_gone(); !dead.empty()) {
       throw_gone(dead);
     }
   }
@@ -119,13 +119,13 @@ occlResult_t StoreAdapter::read(const std::string& key, void* value, size_t capa
   return occlSuccess;
 }
 
-std::string StoreAdapter::look(bool also_left) {
+std::string StoreAdapter::find_gone() {
   const auto now = Clock::now();
   if (presence_ == nullptr || now < next_look_) {
     return "";
   }
   next_look_ = now + kPresenceInterval;
-  return presence_->find_gone(also_left);
+  return presence_->find_gone();
 }
 
 std::string StoreAdapter::tell_of(const std::vector<int>& missing) {

@@ -40,7 +40,7 @@ class StoreAdapter {
     sequence_ = occasion.sequence;
   }
   // As Presence::find_gone; looks every kPresenceInterval only.
-  std::string find_gone() { return look(/*also_left=*/true); }
+  std::string find_gone();
   // "; rank 1 (pid 4711) runs, ...": what is known of these ranks, which have not come in time.
   std::string tell_of(const std::vector<int>& missing);
   // With `why`, of find_gone.
@@ -61,7 +61,6 @@ class StoreAdapter {
   static occlResult_t add(void* context, const char* key, int64_t delta, int64_t* sum);
   occlResult_t read(const std::string& key, void* value, size_t capacity, size_t* size,
                     int64_t timeout_ms);
-  std::string look(bool also_left);
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const std::string prefix_;
