@@ -1,5 +1,5 @@
 /* How much is logged, changed while the process runs: for a program that knows that what fails now
- * is no news, because it is ending.
+ * is no news, because it is ending. And what is known of a process that is missed somewhere.
  *
  * Not part of what a collective library must offer. A caller that may meet another library declares
  * it weak (as here) and asks whether occlSetDebugLevel is NULL.
@@ -17,6 +17,12 @@ extern "C" {
  * or "TRACE", in any case of letters. Thread-safe.
  * Errors: occlInvalidArgument: NULL, or none of these. */
 __attribute__((weak)) occlResult_t occlSetDebugLevel(const char* level);
+
+/* Where another process (of this pid namespace) that shares a communicator with this one says that
+ * it waits: "all_reduce #1 for rank(s) 0 (pid 7) in communicator dp", several joined by " and in ".
+ * Cut to `capacity` bytes with the terminator; "" if it says nothing. Thread-safe; does not block.
+ * Errors: occlInvalidArgument: text is NULL, or capacity is 0. */
+__attribute__((weak)) occlResult_t occlGetProcessWaits(int64_t pid, char* text, size_t capacity);
 
 #ifdef __cplusplus
 } /* extern "C" */

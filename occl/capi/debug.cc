@@ -1,7 +1,10 @@
-// Logging, changed while the process runs.
+// Logging, changed while the process runs, and where other processes wait.
+#include <cstdio>
+
 #include "occl/api/occl_debug.h"
 #include "occl/base/log.h"
 #include "occl/capi/shim.h"
+#include "occl/core/waits.h"
 
 using occl::Error;
 using occl::Status;
@@ -16,6 +19,17 @@ occlResult_t occlSetDebugLevel(const char* level) {
     return Error(occlInvalidArgument,
                  "occlSetDebugLevel: level is '%s', expected NONE, VERSION, WARN, INFO or TRACE",
                  level);
+  });
+}
+
+occlResult_t occlGetProcessWaits(int64_t pid, char* text, size_t capacity) {
+  return Run([&]() -> Status {
+    OCCL_CHECK_NOT_NULL("occlGetProcessWaits", text);
+    if (capacity == 0) {
+      return Error(occlInvalidArgument, "occlGetProcessWaits: capacity is 0, expected room");
+    }
+    std::snprintf(text, capacity, "%s", occl::WaitBoard::ReadProcess(pid).c_str());
+    return Status();
   });
 }
 

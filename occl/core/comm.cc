@@ -140,6 +140,7 @@ Comm::Comm(const CommSettings& settings, Gathering* gathering,
                gathering->direct),
       quarantine(gathering->segment.get(), settings.rank, &bells, &peers),
       matcher(gathering->segment.get(), settings.rank),
+      waits(gathering->segment, settings.rank, settings.device),
       settings_(settings),
       segment_(gathering->segment),
       processors_(processors),
@@ -196,6 +197,7 @@ Status Comm::ReadPeersError(uint32_t word) {
 }
 
 Status Comm::Fail(const Status& status) {
+  joining.Clear();
   {
     std::lock_guard<std::mutex> lock(failure_mutex_);
     const bool first = segment_->PostError(rank(), status.code(), status.message().c_str());

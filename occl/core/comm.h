@@ -20,6 +20,7 @@
 #include "occl/core/presence.h"
 #include "occl/core/quarantine.h"
 #include "occl/core/registrations.h"
+#include "occl/core/waits.h"
 #include "occl/transport/control_segment.h"
 #include "occl/transport/direct/peer_arena.h"
 
@@ -144,6 +145,8 @@ class Comm final : public RefCounted {
   MessageMatcher matcher;
   Factors factors;
   Registrations registrations;
+  WaitBoard waits;
+  WaitNotice joining{&waits, WaitNotice::What::kCollective};  // in core/presence
 
   // Numbers of the splits and shrinks, from 1; equal on all ranks as the calls are collective.
   uint64_t NextSplit() { return splits_.fetch_add(1, std::memory_order_relaxed) + 1; }

@@ -94,7 +94,7 @@ void Scribble(ControlSegment& segment, uint8_t region, uint32_t offset_words, ui
     base = static_cast<unsigned char*>(begin);
     size = bytes;
   };
-  switch (region % 9) {
+  switch (region % 10) {
     case 0:
       choose(&segment.rank(1), sizeof(RankBlock));
       break;
@@ -119,9 +119,12 @@ void Scribble(ControlSegment& segment, uint8_t region, uint32_t offset_words, ui
     case 7:
       choose(&segment.header().error, sizeof(uint64_t));
       break;
-    default:
+    case 8:
       choose(&segment.rank(1).history_next,
              sizeof(uint64_t) + sizeof(HistoryPlace) * kHistoryPlaces);
+      break;
+    default:
+      choose(&segment.rank(1).waits, sizeof(WaitPlace) * kWaitPlaces);
   }
   const size_t at = offset_words * sizeof(uint64_t) % size;
   std::memcpy(base + at, &value, std::min(sizeof(value), size - at));
@@ -212,6 +215,10 @@ void Run(const uint8_t* data, size_t size) {
     options.request = &request;
     if (Collective(which, count, pair.comms[0], buffers, &options) == occlSuccess) {
       static_cast<void>(occlRequestWait(request, 30'000));
+      occlResult_t result = occlSuccess;
+      const char* message = "";
+      Check(occlRequestGetResult(request, &result, &message) == occlSuccess, "a result");
+      Check(PrintableText(message, std::strlen(message)) == message, "text in the message");
       int done = 0;
       Check(occlRequestTest(request, &done) == occlSuccess && done == 1, "the operation ends");
       Check(occlRequestFree(request) == occlSuccess, "free");

@@ -55,6 +55,7 @@ Status Trade(const Exchange& exchange, const Invitation& own,
   box.generation.store(exchange.generation, std::memory_order_release);
   parent.bells.RingAll();
   invitations->assign(parent.nranks(), own);
+  WaitNotice notice(&parent.waits, WaitNotice::What::kCollective);
   for (int r = 0; r < parent.nranks(); ++r) {
     if (!exchange.takes_part[r] || r == parent.rank()) continue;
     const Mailbox& other = parent.block(r).mailboxes[exchange.mailbox];
@@ -70,9 +71,13 @@ Status Trade(const Exchange& exchange, const Invitation& own,
       if (exchange.parent_must_be_good && !parent.good()) return parent.failure();
       OCCL_RETURN_IF_ERROR(CheckRank(exchange, r));
       if (exchange.deadline.Passed()) {
-        return Error(occlTimeout, "%s of communicator %s: rank %s did not come in time",
-                     exchange.what, parent.name(), parent.peers.Name(r).c_str());
+        const std::string waits = WaitBoard::Read(&parent.segment(), r);
+        return Error(occlTimeout, "%s of communicator %s: rank %s did not come in time%s%s",
+                     exchange.what, parent.name(), parent.peers.Name(r).c_str(),
+                     waits.empty() ? "" : ": it waits in ", waits.c_str());
       }
+      notice.Show(std::string(exchange.what) + " for rank(s) " + parent.peers.Name(r) +
+                  " in communicator " + parent.name());
     }
     std::memcpy(&(*invitations)[r], other.bytes, sizeof(Invitation));
   }

@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "occl/bootstrap/messages.h"
 #include "occl/conformance/ranks.h"
+#include "occl/transport/control_layout.h"
 
 namespace occl {
 namespace {
@@ -127,6 +128,49 @@ TEST(Hostile, RandomBytesInTheControlSegmentDoNotCrash) {
             ExpectText(occlGetLastError(rank.comm));
             running.fetch_sub(1);
           }
+        },
+        options);
+  }
+}
+
+// What a rank says about where it waits is shown by its peers.
+TEST(Hostile, WhatARankSaysOfItsWaitsIsTextWhenItIsShown) {
+  for (const uint64_t junk :
+       {uint64_t{0x1b5b'3331'6d07'0a0d}, ~uint64_t{0}, uint64_t{0x4141'4141'4141'4141}}) {
+    std::atomic<bool> over{false};
+    RankOptions options;
+    options.timeout_ms = 1'000;
+    RunThreads(
+        2,
+        [&](const Rank& rank) {
+          const Mapping mapping = FindSegment();
+          DeviceBuffer buffer(4);
+          if (rank.rank == 1) {
+            const size_t waits =
+                sizeof(SegmentHeader) + sizeof(RankBlock) + offsetof(RankBlock, waits);
+            while (!over.load()) {
+              for (size_t at = 0; at < sizeof(RankBlock::waits); at += sizeof(uint64_t)) {
+                const bool version = at % sizeof(WaitPlace) == offsetof(WaitPlace, version);
+                WriteAsAnotherProcess(mapping.begin + waits + at, version ? 2 : junk);
+              }
+              std::this_thread::yield();
+            }
+            return;
+          }
+          occlRequest_t request = nullptr;
+          occlCallOptions_t call = OCCL_CALL_OPTIONS_INITIALIZER;
+          call.request = &request;
+          ASSERT_EQ(occlAllReduce(buffer.device(), buffer.device(), 1, occlInt32, occlSum,
+                                  rank.comm, rank.stream, &call),
+                    occlSuccess);
+          EXPECT_EQ(occlRequestWait(request, 30'000), occlTimeout);
+          occlResult_t result = occlSuccess;
+          const char* message = "";
+          ASSERT_EQ(occlRequestGetResult(request, &result, &message), occlSuccess);
+          EXPECT_NE(std::string(message).find("it waits in "), std::string::npos) << message;
+          ExpectText(message);
+          ASSERT_EQ(occlRequestFree(request), occlSuccess);
+          over.store(true);
         },
         options);
   }

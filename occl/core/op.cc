@@ -120,6 +120,8 @@ StepResult CommOp::FinishOk() {
 
 void CommOp::Finish(const Status& status) {
   if (!recorded_) Started();
+  if (notice_ != nullptr) [[unlikely]]
+    notice_.reset();
   DoFinish(status.ok());
   end_ns_ = NowNs();
   comm_->history.Update(history_number_, status.ok() ? kComplete : kFailed, end_ns_);
@@ -197,6 +199,31 @@ void CommOp::CheckWait() {
     // late.
     if (AdvanceAll() == StepResult::kWaiting) static_cast<void>(FailComm(Timeout()));
   }
+  if (complete_.load(std::memory_order_relaxed) == 0) ShowWait();
+}
+
+void CommOp::ShowWait() {
+  constexpr size_t kMostText = 120;
+  std::string ranks;
+  for (int r = 0; r < comm_->nranks() && ranks.size() < kMostText; ++r) {
+    if (r == comm_->rank() || !WaitsFor(r)) continue;
+    ranks += (ranks.empty() ? " for rank(s) " : ", ") + comm_->peers.Name(r);
+  }
+  if (ranks.empty() && TakesFromAny()) ranks = " for any rank";
+  if (ranks.empty()) {  // behind another operation, which tells for itself, or for its own data
+    notice_.reset();
+    return;
+  }
+  occlOpRecord_t record = {};
+  Describe(&record);
+  std::string text = std::string(name()) + " #" + std::to_string(record.sequence);
+  if (record.tag >= 0) text += " with tag " + std::to_string(record.tag);
+  if (notice_ == nullptr) {
+    const bool message = Subsystem() == kLogP2p;
+    notice_ = std::make_unique<WaitNotice>(
+        &comm_->waits, message ? WaitNotice::What::kMessage : WaitNotice::What::kCollective);
+  }
+  notice_->Show(text + ranks + " in communicator " + comm_->name());
 }
 
 StepResult CommOp::AdvanceAll() {
@@ -239,6 +266,11 @@ std::string CommOp::TellOf(const std::vector<int>& ranks) const {
       text += std::string(" whose last operation is ") + last[0].operation + " #" +
               std::to_string(last[0].sequence) + " (" + kStates[last[0].state] + ")";
     }
+    std::string waits = WaitBoard::Read(&comm_->segment(), r);
+    if (waits.empty() && !comm_->presence.Reach(r)) {  // it has not joined, but may be known
+      waits = WaitBoard::ReadProcess(comm_->peers.pid(r));
+    }
+    if (!waits.empty()) text += ", while it waits in " + waits;
   }
   return text;
 }

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 namespace occl {
 
 class Comm;
+class WaitNotice;
 
 enum class StepResult {
   kDone,     // finished, successfully or not
@@ -146,6 +148,8 @@ class CommOp : public Op {
   // "1 (pid 7) whose last operation is ..., 2 ..."
   std::string TellOf(const std::vector<int>& ranks) const;
   Status EndedPeer();
+  // Tells the peers of all communicators of this process what it waits for.
+  void ShowWait();
   // Until it waits or is done.
   StepResult AdvanceAll();
 
@@ -157,10 +161,11 @@ class CommOp : public Op {
   bool inline_ = false;
   bool fault_decided_ = false;
   faulty::Fault fault_ = faulty::Fault::kNone;
-  Deadline fault_over_;                // kDelay
-  int64_t start_ns_ = 0, end_ns_ = 0;  // 0: not yet
-  Status status_;                      // written before complete_
-  std::atomic<uint32_t> complete_{0};  // 0 running, 1 complete, futex word
+  Deadline fault_over_;                 // kDelay
+  std::unique_ptr<WaitNotice> notice_;  // once it has waited for long
+  int64_t start_ns_ = 0, end_ns_ = 0;   // 0: not yet
+  Status status_;                       // written before complete_
+  std::atomic<uint32_t> complete_{0};   // 0 running, 1 complete, futex word
   std::atomic<uint32_t> waiters_{0};
 };
 

@@ -163,7 +163,24 @@ void MarkLeft(ControlSegment* segment, const std::vector<int64_t>& pids) {
   }
 }
 
-Status AwaitRanks(Comm& comm, Meeting* meeting, const Deadline& deadline) {
+namespace {
+
+// Where those wait that are missing though they have joined.
+std::string WaitsOfMissing(Comm& comm) {
+  constexpr size_t kMostText = 400;
+  std::string all;
+  for (int r = 0; r < comm.nranks(); ++r) {
+    if (!comm.presence.Reach(r)) return "";  // it is what is missing, and writes nothing here
+    const bool silent = comm.block(r).reading_all.load(std::memory_order_acquire) ==
+                        static_cast<uint32_t>(Reading::kUnknown);
+    if (!silent || all.size() > kMostText) continue;
+    const std::string waits = WaitBoard::Read(&comm.segment(), r);
+    if (!waits.empty()) all += "; rank " + std::to_string(r) + " waits in " + waits;
+  }
+  return all;
+}
+
+Status AwaitRanksUntil(Comm& comm, Meeting* meeting, const Deadline& deadline) {
   constexpr int64_t kSlice_ns = 50'000'000;
   constexpr int64_t kMeetingInterval_ms = 1000;
   Deadline next_question = Deadline::After(0);  // the caller may have little time, and come again
@@ -176,6 +193,8 @@ Status AwaitRanks(Comm& comm, Meeting* meeting, const Deadline& deadline) {
     comm.peers.Refresh();
     if (comm.presence.AllReached()) break;
     if (!comm.good()) return comm.failure();
+    comm.joining.Show(std::string("the first use of communicator ") + comm.name() +
+                      " for rank(s) " + comm.presence.Missing());
     for (int r = 0; r < comm.nranks(); ++r) {
       const std::string gone = comm.TellGone(r);
       if (gone.empty()) continue;
@@ -195,11 +214,20 @@ Status AwaitRanks(Comm& comm, Meeting* meeting, const Deadline& deadline) {
     if (deadline.Passed()) {
       const std::string missing = comm.presence.Missing();
       if (missing.empty()) continue;  // the last has come at this moment
-      return Error(occlTimeout, "init of %s with %d ranks: rank(s) %s did not come in time",
-                   comm.name(), comm.nranks(), missing.c_str());
+      return Error(occlTimeout, "init of %s with %d ranks: rank(s) %s did not come in time%s",
+                   comm.name(), comm.nranks(), missing.c_str(), WaitsOfMissing(comm).c_str());
     }
   }
   return Status();
+}
+
+}  // namespace
+
+Status AwaitRanks(Comm& comm, Meeting* meeting, const Deadline& deadline) {
+  Status status = AwaitRanksUntil(comm, meeting, deadline);
+  // Whose time was too short comes again, or gives up: then it aborts.
+  if (status.code() != occlTimeout) comm.joining.Clear();
+  return status;
 }
 
 Status AwaitOthers(Comm& comm, const std::vector<bool>& excluded, const Deadline& deadline) {

@@ -33,6 +33,8 @@ inline constexpr int kHistoryPlaces = 64;
 inline constexpr size_t kMailboxBytes = 1024;
 inline constexpr size_t kCardBytes = 512;
 inline constexpr size_t kErrorMessageBytes = 1024;
+inline constexpr int kWaitPlaces = 4;  // one half for collectives, one for messages
+inline constexpr size_t kWaitTextBytes = 256;
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
@@ -148,6 +150,13 @@ struct HistoryPlace {
   std::atomic<uint64_t> words[(sizeof(occlOpRecord_t) + 7) / 8];
 };
 
+// Where the rank's process waits, in this or another communicator: text, "" if there is nothing to
+// tell. Guarded like a HistoryPlace.
+struct WaitPlace {
+  std::atomic<uint64_t> version;
+  std::atomic<uint64_t> words[kWaitTextBytes / 8];
+};
+
 struct alignas(4096) RankBlock {
   alignas(64) std::atomic<uint32_t> state;  // RankState
   alignas(64) std::atomic<uint64_t> done;   // rounds up to this one: nothing is read any more
@@ -163,6 +172,7 @@ struct alignas(4096) RankBlock {
   std::atomic<uint32_t> reading_all;           // Reading of all ranks together (the same)
   std::atomic<uint64_t> history_next;          // records ever written
   HistoryPlace history[kHistoryPlaces];
+  WaitPlace waits[kWaitPlaces];
 };
 
 struct alignas(4096) SegmentHeader {
@@ -172,7 +182,7 @@ struct alignas(4096) SegmentHeader {
   alignas(64) std::atomic<uint32_t> error;  // ErrorWord: 0, or 1 + the rank whose ErrorSlot counts
 };
 
-inline constexpr uint64_t kSegmentMagic = 0x4f43434c53454731;  // "OCCLSEG1"
+inline constexpr uint64_t kSegmentMagic = 0x4f43434c53454732;  // "OCCLSEG2"
 
 }  // namespace occl
 

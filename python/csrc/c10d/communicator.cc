@@ -118,6 +118,7 @@ void Communicator::await_ranks_slow(const Occasion& occasion) {
   const GilReleaseIfHeld no_gil;
   meeting_->set_occasion(occasion);
   const auto deadline = std::chrono::steady_clock::now() + settings_.timeout;
+  ToldWait told(settings_.own);
   occlResult_t result = occlInProgress;
   while (result != occlSuccess) {
     const bool last = std::chrono::steady_clock::now() >= deadline;
@@ -133,16 +134,23 @@ void Communicator::await_ranks_slow(const Occasion& occasion) {
         // Those who wait as well, and those who come later, hear who is missing and who gave up.
         abort(detail);
       }
+      told.given_up();
       throw_failure(result, occasion.failure(result, detail));
     }
     const std::string gone = result == occlSuccess ? "" : meeting_->find_gone();
     if (!gone.empty()) {
       // Those who have joined wait as well, some of them on their streams.
       abort(gone);
+      told.given_up();
       meeting_->throw_gone(gone);
+    }
+    if (result != occlSuccess) {
+      told.tell(c10::str(occasion.operation, " #", occasion.sequence, " on ",
+                         occasion.group.to_string()));
     }
     check_signals();
   }
+  told.over();
   all_joined_.store(true, std::memory_order_release);
   meeting_.reset();
   lookout_.reset();

@@ -40,6 +40,7 @@ class Communicator final : public c10::intrusive_ptr_target {
     std::chrono::milliseconds timeout{0};
     bool high_priority = false;
     std::shared_ptr<FailureReports> reports;  // of the group
+    Announcement own;                         // where waits for other ranks are told
   };
 
   // Waits for no other rank: send and receive need their two ranks only. Without the interpreter

@@ -38,8 +38,8 @@ c10::intrusive_ptr<Communicator> ProcessGroupOCCL::joined_communicator(c10::Devi
   }
   TORCH_CHECK_VALUE(store_ != nullptr, "ProcessGroupOCCL needs a store to meet in");
   ensure_initialized();
-  const Communicator::Settings settings{device, options_->timeout,
-                                        options_->is_high_priority_stream, reports_};
+  const Communicator::Settings settings{
+      device, options_->timeout, options_->is_high_priority_stream, reports_, own_announcement()};
   std::string meeting;
   {
     const std::lock_guard<std::mutex> lock(state_mutex_);

@@ -18,6 +18,8 @@ namespace {
 
 std::string key_of(int rank) { return c10::str("occl/process_of_rank_", rank); }
 
+std::string wait_key_of(int rank) { return c10::str("occl/wait_of_rank_", rank); }
+
 std::string file_text(const std::string& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
@@ -57,6 +59,35 @@ void announce_presence(c10d::Store& store, int rank) {
   const long long pid = ::getpid();
   const std::string text = c10::str(own_place(), " ", pid, " ", start_of(pid));
   store.set(key_of(rank), std::vector<std::uint8_t>(text.begin(), text.end()));
+}
+
+void ToldWait::tell(const std::string& what) {
+  if (what_.empty() && own_.store != nullptr) {
+    what_ = what;
+    set("waits in " + what_);
+  }
+}
+
+void ToldWait::over() {
+  if (!what_.empty()) {
+    what_.clear();
+    set("");
+  }
+}
+
+void ToldWait::given_up() {
+  if (!what_.empty()) {
+    set("has given up " + what_);
+  }
+}
+
+void ToldWait::set(const std::string& text) const {
+  try {
+    own_.store->set(wait_key_of(own_.rank_in_store),
+                    std::vector<std::uint8_t>(text.begin(), text.end()));
+  } catch (const std::exception&) {
+    // Then nobody reads it either.
+  }
 }
 
 Presence::Presence(std::vector<Announcement> announcements) {
@@ -104,6 +135,20 @@ std::string Presence::find_gone() {
     if (peer.ended) {
       return c10::str("rank ", peer.announcement.rank, " (pid ", peer.pid,
                       ") ended before it came");
+    }
+  }
+  return "";
+}
+
+std::string Presence::find_wait(int rank) const {
+  for (const Peer& peer : peers_) {
+    const Announcement& told = peer.announcement;
+    const std::string key = wait_key_of(told.rank_in_store);
+    if (told.rank == rank && told.store->check({key})) {
+      std::string text = told.store->get_to_str(key);
+      if (!text.empty()) {
+        return text;
+      }
     }
   }
   return "";

@@ -21,6 +21,27 @@ struct Announcement {
   int rank;  // in the group that waits
 };
 
+// Where this process waits for others to join a group, for those that miss it in another one: told
+// in the store of the first of the largest groups (`own`). Never throws.
+class ToldWait {
+ public:
+  explicit ToldWait(const Announcement& own) : own_(own) {}
+  ToldWait(const ToldWait&) = delete;
+  ToldWait& operator=(const ToldWait&) = delete;
+  // Tells, once; `what`: "all_reduce #1 on rank 0 of 2 in group '1'".
+  void tell(const std::string& what);
+  // The ranks have joined.
+  void over();
+  // This rank has failed. Not where the store is why: each call of one that has gone is logged.
+  void given_up();
+
+ private:
+  void set(const std::string& text) const;
+
+  const Announcement& own_;
+  std::string what_;  // "" if nothing is told
+};
+
 // Watches ranks that have not come yet. Not thread-safe.
 class Presence {
  public:
@@ -41,6 +62,9 @@ class Presence {
     int pidfd;
   };
   Process find(int rank);
+  // What ToldWait tells of `rank`: "waits in ...", "has given up ..."; "" if nothing. Does not
+  // block; throws what the store throws.
+  std::string find_wait(int rank) const;
 
  private:
   struct Peer {

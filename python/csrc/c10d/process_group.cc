@@ -90,11 +90,25 @@ void ProcessGroupOCCL::setGroupUid(const std::string& pg_uid) {
   identity_.reset();
 }
 
+std::uint64_t ProcessGroupOCCL::global_rank(const ProcessGroupOCCL& group, int rank) {
+  const auto& ranks = group.options_->global_ranks_in_group;
+  return ranks.empty() ? static_cast<std::uint64_t>(rank) : ranks[static_cast<std::size_t>(rank)];
+}
+
+Announcement ProcessGroupOCCL::own_announcement() {
+  const std::uint64_t own = global_rank(*this, rank_);
+  const std::lock_guard<std::mutex> lock(groups().mutex);
+  const ProcessGroupOCCL* world = nullptr;
+  for (const ProcessGroupOCCL* const group : groups().live) {
+    const bool larger = world == nullptr || group->size_ > world->size_;
+    // Another rank's, where ranks are threads.
+    const bool others = global_rank(*group, group->rank_) != own;
+    world = group->store_ != nullptr && larger && !others ? group : world;
+  }
+  return world == nullptr ? Announcement{} : Announcement{world->store_, world->rank_, rank_};
+}
+
 std::vector<Announcement> ProcessGroupOCCL::announcements_of_peers() {
-  const auto global = [](const ProcessGroupOCCL& group, int rank) {
-    const auto& ranks = group.options_->global_ranks_in_group;
-    return ranks.empty() ? static_cast<std::uint64_t>(rank) : ranks[static_cast<std::size_t>(rank)];
-  };
   // A peer may have died before it made this group: then the largest of the others, the world,
   // knows it, also where this one has as many ranks. Of several the first: in each later one it may
   // be missing too.
@@ -111,7 +125,7 @@ std::vector<Announcement> ProcessGroupOCCL::announcements_of_peers() {
     }
     announcements.push_back({store_, peer, peer});
     for (int other = 0; world != nullptr && other < world->size_; ++other) {
-      if (global(*world, other) == global(*this, peer)) {
+      if (global_rank(*world, other) == global_rank(*this, peer)) {
         announcements.push_back({world->store_, other, peer});
       }
     }

@@ -167,6 +167,9 @@ class ProcessGroupOCCL final : public c10d::Backend {
                        bool is_point_to_point, const std::string& message);
   FlightRecorder::Operation flight_operation(const Call& call) const;  // without its place
   std::vector<Announcement> announcements_of_peers();
+  static std::uint64_t global_rank(const ProcessGroupOCCL& group, int rank);
+  // In the store of the first of the largest groups, whose ranks know all others.
+  Announcement own_announcement();
   occlRedOp_t reduction(const Call& call, const c10d::ReduceOp& op);
   c10::DeviceIndex barrier_device(const c10d::BarrierOptions& opts);
   void check_nan(c10::ArrayRef<at::Tensor> inputs, const Call& call) const;
