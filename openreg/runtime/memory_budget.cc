@@ -42,13 +42,16 @@ void MemoryBudget::Release(uint64_t bytes) {
 
 // What is left of it besides `bytes` that are about to be counted; false: they are not. First
 // shown, then looked: of two processes that do so at once, one sees the other at least. Both may,
-// and one that will be refused: so it is asked again, a different moment later in each process.
-bool MemoryBudget::AskSystem(uint64_t bytes, uint64_t* left) {
+// and one that will be refused: so it is asked again, a different moment later in each process, and
+// meanwhile others of this one count and give back.
+bool MemoryBudget::AskSystem(uint64_t bytes, std::unique_lock<std::mutex>* lock, uint64_t* left) {
   constexpr int kAttempts = 4;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     if (attempt > 0) {
       promises_.Show(used() - bytes);
+      lock->unlock();
       usleep(10'000u + 1'000u * static_cast<unsigned>(getpid() % 20));
+      lock->lock();
     }
     promises_.Show(used());
     const std::vector<Promise> promises = promises_.OfOthers();
@@ -65,12 +68,12 @@ bool MemoryBudget::AskSystem(uint64_t bytes, uint64_t* left) {
 }
 
 bool MemoryBudget::SystemHas(uint64_t bytes, bool* scarce) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_);
   if (credit_ < bytes) {
     static const uint64_t scarce_bytes = ScarceBytes();
     uint64_t left = 0;
     credit_ = 0;
-    if (!AskSystem(bytes, &left)) return false;
+    if (!AskSystem(bytes, &lock, &left)) return false;
     scarce_ = left < scarce_bytes;
     // Other processes take memory too: look again after a small part of it.
     credit_ = scarce_ ? 0 : std::min(left / 32, kMostCredit);

@@ -31,7 +31,8 @@ class MemoryBudget {
  private:
   // Both with `bytes` in used_ already.
   bool SystemHas(uint64_t bytes, bool* scarce);
-  bool AskSystem(uint64_t bytes, uint64_t* left);
+  // Lets `lock`, of mutex_, go where it waits.
+  bool AskSystem(uint64_t bytes, std::unique_lock<std::mutex>* lock, uint64_t* left);
   // Reserved before, by this process, and not touched yet.
   uint64_t Promised(uint64_t reserved_bytes) const;
 

@@ -7,9 +7,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
+#include <thread>
 
 #include "gtest/gtest.h"
+#include "openreg/runtime/config.h"
+#include "openreg/runtime/memory_budget.h"
 
 namespace openreg {
 namespace {
@@ -110,6 +115,37 @@ TEST(SystemAvailableBytes, IsLessWhatIsPromised) {
   const uint64_t all = SystemAvailableBytes();
   // Other processes come and go meanwhile: half of it is more than they make of a difference.
   EXPECT_LT(SystemAvailableBytes({{getpid(), all - all / 8}}), all / 2);
+}
+
+TEST(MemoryBudget, GivesBackWhileAnotherThreadAsksTheSystemAgain) {
+  constexpr uint64_t kBytes = kMegabyte;
+  Neighbour neighbour;  // because of which the system has too little
+  neighbour.Reserve(static_cast<int>(SystemMemoryBytes() / kMegabyte) + 1);
+  MemoryBudget budget(UINT64_MAX);
+  std::atomic<bool> over{false};
+  std::atomic<int> attempts{0}, most{0};
+  std::thread gives_back([&] {
+    while (!over.load()) {
+      const int attempt = attempts.load();
+      const auto asks = [&] { return attempts.load() == attempt && budget.used() >= kBytes; };
+      if (!asks()) continue;
+      usleep(5'000);  // it has the lock, or has let it go
+      int given_back = 0;
+      while (asks()) {
+        budget.Release(0);
+        given_back += asks() ? 1 : 0;
+      }
+      most.store(std::max(most.load(), given_back));
+    }
+  });
+  while (most.load() < 100 && attempts.load() < 20) {
+    EXPECT_FALSE(budget.Reserve(kBytes));
+    attempts.fetch_add(1);
+  }
+  over.store(true);
+  gives_back.join();
+  EXPECT_GE(most.load(), 100);
+  EXPECT_EQ(budget.used(), 0u);
 }
 
 }  // namespace
