@@ -2,8 +2,10 @@
 
 #include <c10/util/StringUtil.h>
 #include <c10/util/thread_name.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <future>
 #include <memory>
 #include <string>
@@ -23,12 +26,19 @@
 namespace torch_openreg {
 namespace {
 
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+using Clock = std::chrono::steady_clock;
+
 constexpr int kConnect_ms = 500;
 
 // Tasks that a store has left without an answer: those that come after them wait shortly, because
 // a program may end many groups in turn.
 std::atomic<int> unanswered{0};
 constexpr std::chrono::milliseconds kShortPatience{10};
+// The caller's connection answers within this, or another thread waits in it.
+constexpr std::chrono::milliseconds kSharedPatience{100};
+// Threads of this file that wait in callers' connections.
+std::atomic<int> asking{0};
 
 bool connects(const addrinfo& address) {
   const int socket =
@@ -47,8 +57,7 @@ bool connects(const addrinfo& address) {
   return connected;
 }
 
-// torch logs a stack trace for each call of a TCPStore whose server has gone, so ask before.
-bool is_served(const c10d::TCPStore& store) {
+bool accepts_connections(const c10d::TCPStore& store) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -64,53 +73,162 @@ bool is_served(const c10d::TCPStore& store) {
   return served;
 }
 
-// nullptr: nobody serves it any more.
-c10::intrusive_ptr<c10d::Store> own_connection(const c10::intrusive_ptr<c10d::Store>& store) {
-  c10::intrusive_ptr<c10d::Store> base = store;
+int port_of_peer(int socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    return -1;
+  }
+  if (address.ss_family == AF_INET) {
+    return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+  }
+  return address.ss_family == AF_INET6
+             ? ntohs(reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port)
+             : -1;
+}
+
+// torch logs a stack trace for each call of a TCPStore whose server has gone, so look before. At
+// this process's connections to it: for a new one both sides ask the name service for the other's
+// name, which may take seconds.
+bool is_served(const c10d::TCPStore& store) {
+  DIR* const folder = ::opendir("/proc/self/fd");
+  bool connected = false;
+  bool open = false;
+  while (folder != nullptr && !open) {
+    const dirent* const entry = ::readdir(folder);
+    if (entry == nullptr) {
+      break;
+    }
+    const int descriptor = std::atoi(entry->d_name);
+    if (port_of_peer(descriptor) == store.getPort()) {
+      pollfd end{descriptor, POLLRDHUP, 0};
+      connected = true;
+      open = ::poll(&end, 1, 0) == 0;
+    }
+  }
+  if (folder != nullptr) {
+    ::closedir(folder);
+  }
+  return connected ? open : accepts_connections(store);
+}
+
+const c10d::TCPStore* as_served(const StorePtr& store) {
+  StorePtr base = store;
   if (auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) {
     base = prefixed->getUnderlyingNonPrefixStore();
   }
-  const auto* const served = dynamic_cast<const c10d::TCPStore*>(base.get());
-  if (served == nullptr) {
-    return store;
-  }
-  return is_served(*served) ? store->clone() : nullptr;
+  return dynamic_cast<const c10d::TCPStore*>(base.get());  // `store` holds it
 }
 
-}  // namespace
-
-void use_store_aside(const c10::intrusive_ptr<c10d::Store>& store,
-                     std::chrono::milliseconds patience,
-                     std::function<void(const c10::intrusive_ptr<c10d::Store>&)> task) {
-  const auto done = std::make_shared<std::promise<void>>();
-  std::future<void> ended = done->get_future();
-  std::thread thread;
-  if (unanswered.fetch_add(1) > 0) {
-    patience = std::min(patience, kShortPatience);
-  }
-  try {
-    thread = std::thread([kept = store, done, task = std::move(task)]() mutable {
-      c10::setThreadName("occl_store");
-      try {
-        if (const auto own = own_connection(kept)) {
-          task(own);
-        }
-      } catch (...) {
-        // The store is why: the others miss this rank at their timeout.
+// Done once, by whichever thread gets to it first.
+class Errand {
+ public:
+  explicit Errand(std::function<void(const StorePtr&)> task) : task_(std::move(task)) {}
+  bool take() { return !taken_.exchange(true); }
+  // By who has taken it. `store` empty: there is nobody to tell.
+  void finish(StorePtr store) {
+    try {
+      if (store) {
+        task_(store);
       }
-      kept.reset();
-      unanswered.fetch_sub(1);
-      done->set_value();
-    });
-  } catch (const std::system_error&) {
+    } catch (...) {
+      // The store is why: the others miss this rank at their timeout.
+    }
+    store.reset();
     unanswered.fetch_sub(1);
+    done_.set_value();
+  }
+  bool wait_until(Clock::time_point deadline) {
+    return ended_.wait_until(deadline) == std::future_status::ready;
+  }
+
+ private:
+  const std::function<void(const StorePtr&)> task_;
+  std::atomic<bool> taken_{false};
+  std::promise<void> done_;
+  std::future<void> ended_ = done_.get_future();
+};
+
+// In the caller's connection, once no other thread waits in it.
+void run_in_shared(Errand& errand, StorePtr store) {
+  asking.fetch_add(1);
+  try {
+    if (const c10d::TCPStore* const served = as_served(store)) {
+      if (is_served(*served)) {
+        (void)store->check({"occl/answers"});
+      } else {
+        store.reset();
+      }
+    }
+  } catch (...) {
+    store.reset();
+  }
+  asking.fetch_sub(1);
+  if (errand.take()) {
+    errand.finish(std::move(store));
+  }
+}
+
+void run_in_own(Errand& errand, const StorePtr& store) {
+  StorePtr own;
+  try {
+    own = is_served(*as_served(store)) ? store->clone() : nullptr;
+  } catch (...) {
+    own = nullptr;
+  }
+  errand.finish(std::move(own));
+}
+
+template <typename F>
+std::thread start(F&& run) {
+  return std::thread([run = std::forward<F>(run)]() mutable {
+    c10::setThreadName("occl_store");
+    run();
+  });
+}
+
+// The thread that does it has ended, or goes on.
+void leave(std::thread thread, bool ended) {
+  if (!thread.joinable()) {
     return;
   }
-  if (ended.wait_for(patience) == std::future_status::ready) {
+  if (ended) {
     thread.join();
   } else {
     thread.detach();
   }
+}
+
+}  // namespace
+
+void use_store_aside(const StorePtr& store, std::chrono::milliseconds patience,
+                     std::function<void(const StorePtr&)> task) {
+  if (unanswered.fetch_add(1) > 0) {
+    patience = std::min(patience, kShortPatience);
+  }
+  const auto errand = std::make_shared<Errand>(std::move(task));
+  const auto begin = Clock::now();
+  const bool served = as_served(store) != nullptr;
+  bool ended = false;
+  bool taken = false;  // here
+  std::thread thread;
+  try {
+    if (!served || asking.load() == 0) {
+      thread = start([errand, kept = store]() mutable { run_in_shared(*errand, std::move(kept)); });
+      ended = errand->wait_until(begin + (served ? std::min(patience, kSharedPatience) : patience));
+    }
+    taken = !ended && served && errand->take();
+    if (taken) {
+      leave(std::move(thread), false);
+      thread = start([errand, kept = store] { run_in_own(*errand, kept); });
+    }
+    ended = ended || errand->wait_until(begin + patience);
+  } catch (const std::system_error&) {
+    if (taken || errand->take()) {
+      unanswered.fetch_sub(1);
+    }
+  }
+  leave(std::move(thread), ended);
 }
 
 }  // namespace torch_openreg

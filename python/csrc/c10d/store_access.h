@@ -11,10 +11,10 @@
 namespace torch_openreg {
 
 // Runs `task` on a thread of its own and waits for it, at most `patience`; a store that does not
-// answer keeps the thread after that, and makes the next calls short. A TCPStore is reached by a
-// connection of its own, because another thread may be waiting in the caller's; where its server
-// has gone nothing runs, and nothing is logged. What `task` throws goes no further. Call without
-// the interpreter lock.
+// answer keeps the thread after that, and makes the next calls short. Where another thread waits in
+// a TCPStore's connection a new one is made, which may be slow; where its server has gone nothing
+// runs, and nothing is logged. What `task` throws goes no further. Call without the interpreter
+// lock.
 void use_store_aside(const c10::intrusive_ptr<c10d::Store>& store,
                      std::chrono::milliseconds patience,
                      std::function<void(const c10::intrusive_ptr<c10d::Store>&)> task);
