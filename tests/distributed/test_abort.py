@@ -318,6 +318,58 @@ class EndBeforeTheFirstMessageTest(AbortTestCase):
         self.meet("over")
 
 
+class DestroyWaitsTest(AbortTestCase):
+    """Rank 0 destroys a group in which rank 1 has not come to the last collective."""
+
+    ranks = 2
+
+    def begin(self):
+        """The group, what is pending in it on rank 0, where that arrives, rank 1's process."""
+        self.init()
+        group = dist.new_group([0, 1])
+        ones = self.tensor()
+        dist.all_reduce(ones, group=group)
+        pid = self.meet("joined")[1]
+        ones = self.tensor()
+        work = dist.all_reduce(ones, group=group, async_op=True) if self.rank == 0 else None
+        return group, work, ones, pid
+
+    def test_it_says_for_whom_and_a_late_rank_loses_nothing(self):
+        group, work, ones, pid = self.begin()
+        store = c10d._get_default_store()
+        if self.rank == 0:
+            with standard_error() as read:
+                leaves = threading.Thread(target=dist.destroy_process_group, args=(group,))
+                leaves.start()
+                end = time.monotonic() + 60
+                while "_abort_process_group" not in read() and time.monotonic() < end:
+                    time.sleep(0.05)
+                told = read()
+                store.set("warned", "")
+                leaves.join()
+            expected = "all_reduce #2 on rank 0 of 2 in group '1'"
+            self.assertIn(f"{expected}, to which rank 1 (process {pid}) has not come", told)
+            self.assertIsNone(work.exception())
+        else:
+            store.wait(["warned"], 2 * _STORE_WAIT)
+            dist.all_reduce(ones, group=group)
+        self.assertEqual(ones.cpu(), torch.full((4,), 2.0))
+        self.meet("over")
+
+    def test_an_interrupt_ends_it(self):
+        group, work, _, _ = self.begin()
+        if self.rank == 0:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            interrupt = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+            interrupt.start()
+            with self.assertRaises(KeyboardInterrupt):
+                dist.destroy_process_group(group)
+                time.sleep(60)  # destroyed before the interrupt came
+            with self.raises(dist.DistBackendError, "was destroyed on rank 0 while"):
+                work.wait(_PATIENCE)
+        self.meet("over")
+
+
 class Relay:
     """Passes connections on to another port of this host, and counts them."""
 

@@ -301,6 +301,11 @@ void Communicator::log_failure(const GroupIdentity& group, const std::string& me
   torch_openreg::log_failure(group, message, history);
 }
 
+std::string Communicator::tell_missing(const GroupIdentity& group) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return comm_ == nullptr ? "" : torch_openreg::tell_missing(comm_, group.rank, group.size);
+}
+
 void Communicator::destroy() {
   lookout_.reset();  // it uses comm_
   const std::lock_guard<std::mutex> lock(mutex_);

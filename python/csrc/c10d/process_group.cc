@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -28,6 +29,17 @@ struct Groups {
 Groups& groups() {
   static auto* const instance = new Groups;
   return *instance;
+}
+
+void warn_of_wait(const WorkOCCL& work, Clock::duration since, Clock::duration left) {
+  const auto in_s = [](Clock::duration time) {
+    return std::chrono::duration_cast<std::chrono::seconds>(time).count();
+  };
+  LOG(WARNING) << "OCCL: destroying a group has waited " << in_s(since) << " s for "
+               << work.tell_pending() << ". It waits " << in_s(left)
+               << " s more at most, because ranks that are only late need what is pending here. To "
+                  "end it at once: Ctrl-C; to destroy without waiting: "
+                  "torch.distributed.distributed_c10d._abort_process_group()";
 }
 
 }  // namespace
@@ -216,6 +228,7 @@ void ProcessGroupOCCL::drain(Clock::time_point deadline) {
   // here, nothing new is issued: what does not complete then soon never will.
   constexpr std::chrono::milliseconds kBeforeAsking{1000};
   constexpr std::chrono::milliseconds kAfterAllLeave{1000};
+  constexpr std::chrono::seconds kBeforeWarning{5};
   std::deque<c10::weak_intrusive_ptr<WorkOCCL>> pending;
   {
     const std::lock_guard<std::mutex> order(issue_mutex_);
@@ -227,6 +240,8 @@ void ProcessGroupOCCL::drain(Clock::time_point deadline) {
   }
   bool asked_all = false;
   auto next_question = begin + kBeforeAsking;
+  auto warning_interval = kBeforeWarning;
+  auto next_warning = begin + warning_interval;
   for (const auto& weak : pending) {
     const auto work = weak.lock();
     while (work && !work->wait_on_host(Clock::now() + kSignalInterval)) {
@@ -238,6 +253,11 @@ void ProcessGroupOCCL::drain(Clock::time_point deadline) {
         asked_all = everybody_is_leaving();
         next_question = now + std::chrono::milliseconds(100);
         deadline = asked_all ? std::min(deadline, now + kAfterAllLeave) : deadline;
+      }
+      if (now >= next_warning) {
+        warn_of_wait(*work, now - begin, deadline - now);
+        warning_interval *= 4;
+        next_warning = begin + warning_interval;
       }
     }
   }

@@ -202,6 +202,11 @@ std::string WorkOCCL::message() const {
   return failure_message(*group_, description_.name, description_.sequence, result_, detail_);
 }
 
+std::string WorkOCCL::tell_pending() const {
+  return c10::str(description_.name, " #", description_.sequence, " on ", group_->to_string(),
+                  communicator_->tell_missing(*group_), group_->tell_global_ranks());
+}
+
 void WorkOCCL::report_failure() const {
   if (result_ != occlSuccess) {
     communicator_->report_first_failure(*group_, message());

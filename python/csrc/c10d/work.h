@@ -70,6 +70,9 @@ class WorkOCCL final : public c10d::Work {
   // Blocks the host, without the interpreter lock, until done or `deadline`; false at the deadline.
   bool wait_on_host(std::chrono::steady_clock::time_point deadline);
 
+  // "all_reduce #3 on rank 0 of 2 in group '0', to which rank 1 (process 4711) has not come"
+  std::string tell_pending() const;
+
   std::chrono::nanoseconds started() const { return std::chrono::nanoseconds(start_ns_); }
   std::chrono::nanoseconds ended() const { return std::chrono::nanoseconds(end_ns_); }
 
