@@ -88,6 +88,10 @@ Status FirstSettings(const char* function, int nranks, int rank, const occlConfi
 
 // The ranks that a shrink leaves out, or an error that names a wrong number.
 Status ReadExcluded(const Comm& comm, const int* ranks, int count, std::vector<bool>* excluded) {
+  if (count < 0) {
+    return Error(occlInvalidArgument, "occlCommShrink: excludeCount is %d, expected 0 to %d", count,
+                 comm.nranks() - 1);
+  }
   excluded->assign(comm.nranks(), false);
   for (int i = 0; i < count; ++i) {
     if (ranks[i] < 0 || ranks[i] >= comm.nranks() || ranks[i] == comm.rank()) {

@@ -105,6 +105,8 @@ static void CallOthers(occlComm_t comm, float* device) {
   EXPECT_OK(occlMemFree(memory));
   EXPECT_OK(occlCommSplit(comm, 0, 0, &other, NULL));
   EXPECT_OK(occlCommDestroy(other));
+  EXPECT(occlCommShrink(comm, NULL, -1, &other, NULL, OCCL_SHRINK_DEFAULT) == occlInvalidArgument);
+  EXPECT(strstr(occlGetLastError(NULL), "excludeCount is -1") != NULL);
   EXPECT_OK(occlCommShrink(comm, NULL, 0, &other, NULL, OCCL_SHRINK_DEFAULT));
   EXPECT_OK(occlCommDestroy(other));
   EXPECT_OK(occlCommAbort(comm, "the end"));

@@ -57,6 +57,8 @@ def _create_process_group(
 
 
 def _shutdown_at_exit() -> None:
+    if _C._is_in_bad_fork():
+        return  # the groups are the parent's
     # After an uncaught exception (Ctrl-C among them) nobody waits, and what fails now is no news.
     error = getattr(sys, "last_value", None)
     if error is None:

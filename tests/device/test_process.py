@@ -60,6 +60,38 @@ def test_use_then_fork_is_cudas_error():
     assert done.stderr == ""
 
 
+def test_a_forked_child_leaves_its_parents_group_alone():
+    code = """
+        import os, sys, torch, torch.distributed as dist, torch_openreg
+        dist.init_process_group("occl", store=dist.HashStore(), rank=0, world_size=1)
+        tensor = torch.arange(4, device="openreg")
+        work = dist.all_reduce(tensor, async_op=True)
+        work.wait()
+        torch.openreg.synchronize()
+
+        def use():
+            try:
+                dist.all_reduce(tensor)
+            except RuntimeError as error:
+                assert "Cannot re-initialize openreg in forked subprocess" in str(error), error
+            else:
+                raise AssertionError("a collective ran in a forked child")
+
+        ends = [use, dist.destroy_process_group, dist.distributed_c10d._abort_process_group]
+        for end in [*ends, lambda: None]:
+            sys.stdout.flush()
+            pid = os.fork()
+            if pid == 0:
+                end()
+                sys.exit(5)  # with all that the interpreter does at its exit
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5, end
+            dist.all_reduce(tensor)
+        assert tensor.tolist() == [0, 1, 2, 3]
+        dist.destroy_process_group()
+    """
+    run_python(code)
+
+
 class Squares(Dataset):
     def __len__(self):
         return 64

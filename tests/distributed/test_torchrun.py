@@ -1,4 +1,4 @@
-"""Under torchrun: Ctrl-C ends a job quietly, and survivors of a death go on."""
+"""Under torchrun: Ctrl-C ends a job quietly, survivors of a death go on, restarts start anew."""
 
 import os
 import re
@@ -82,3 +82,12 @@ def test_survivors_train_on_after_a_death():
     assert len(re.findall(r"rank [01] noticed after .*rank 2 \(pid \d+\)", output)) == 2, output
     os.killpg(process.pid, signal.SIGINT)
     finish(process)
+
+
+# The agent's store still holds what the ranks that have died said in it.
+def test_restarted_ranks_meet_among_themselves():
+    process = start(3, "come_back", "--max-restarts=2", "--monitor-interval=0.1")
+    output = finish(process)
+    assert process.returncode == 0, output
+    for rank in range(3):
+        assert output.count(f"rank {rank} is through in attempt 2") == 1, output

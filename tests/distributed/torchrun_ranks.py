@@ -77,7 +77,26 @@ def train_on_after_a_death():
     print(f"rank {rank} trained on", flush=True)
 
 
+def come_back():
+    """Rank 1 dies in an operation, then before its first one; the third attempt is left alone."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    if attempt == 1 and rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    groups = [dist.group.WORLD, dist.new_group()]
+    for group in groups:
+        tensor = torch.arange(1000, device="openreg") * (attempt + 1) + rank
+        dist.all_reduce(tensor, group=group)
+        ranks = size * (size - 1) // 2
+        assert tensor.tolist() == [i * (attempt + 1) * size + ranks for i in range(1000)]
+        if attempt == 0 and rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+    print(f"rank {rank} is through in attempt {attempt}", flush=True)
+
+
 def main():
+    if sys.argv[1] == "come_back" and os.environ["RANK"] == "1":
+        time.sleep(0.5)  # the others look for it where the rank that has died was
     dist.init_process_group(
         "occl",
         device_id=torch.device("openreg", 0) if sys.argv[1] == "train_on_after_a_death" else None,

@@ -8,6 +8,7 @@
 #include "python/csrc/c10d/process_group.h"
 #include "python/csrc/c10d/store_access.h"
 #include "python/csrc/c10d/store_adapter.h"
+#include "python/csrc/runtime/device.h"
 
 namespace torch_openreg {
 namespace {
@@ -49,6 +50,9 @@ void ProcessGroupOCCL::say_goodbye() {
 
 void ProcessGroupOCCL::abort() {
   const GilReleaseIfHeld no_gil;
+  if (in_bad_fork()) {
+    return;  // the group is the parent's
+  }
   const auto group = identity();
   std::string reason;
   std::vector<std::string> meetings;

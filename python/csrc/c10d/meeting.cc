@@ -20,6 +20,7 @@ c10::intrusive_ptr<Communicator> ProcessGroupOCCL::communicator(c10::DeviceIndex
 
 c10::intrusive_ptr<Communicator> ProcessGroupOCCL::joined_communicator(c10::DeviceIndex device,
                                                                        const Occasion& occasion) {
+  ensure_initialized();  // not in a forked child
   {
     const std::lock_guard<std::mutex> lock(state_mutex_);
     TORCH_CHECK(!shut_down_, "OCCL: group '", pg_uid_, "' has been destroyed");
@@ -37,7 +38,6 @@ c10::intrusive_ptr<Communicator> ProcessGroupOCCL::joined_communicator(c10::Devi
     }
   }
   TORCH_CHECK_VALUE(store_ != nullptr, "ProcessGroupOCCL needs a store to meet in");
-  ensure_initialized();
   const Communicator::Settings settings{
       device, options_->timeout, options_->is_high_priority_stream, reports_, own_announcement()};
   std::string meeting;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 
+#include "python/csrc/c10d/attempt_store.h"
 #include "python/csrc/c10d/batch.h"
 #include "python/csrc/runtime/deferred.h"
 #include "python/csrc/runtime/device.h"
@@ -51,7 +52,9 @@ bool OptionsOCCL::nan_check_default() {
 
 ProcessGroupOCCL::ProcessGroupOCCL(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                                    c10::intrusive_ptr<OptionsOCCL> options)
-    : Backend(rank, size), store_(std::move(store)), options_(std::move(options)) {
+    : Backend(rank, size),
+      store_(store_of_attempt(std::move(store))),
+      options_(std::move(options)) {
   TORCH_CHECK_VALUE(size > 0 && rank >= 0 && rank < size, "ProcessGroupOCCL: rank ", rank,
                     " is not one of 0 to ", size - 1);
   TORCH_CHECK_VALUE(options_->global_ranks_in_group.empty() ||
@@ -72,6 +75,12 @@ ProcessGroupOCCL::ProcessGroupOCCL(c10::intrusive_ptr<c10d::Store> store, int ra
 
 ProcessGroupOCCL::~ProcessGroupOCCL() {
   const GilReleaseIfHeld no_gil;
+  if (in_bad_fork()) {
+    // Threads and memory of the parent: nothing here may wait for them or touch them.
+    (void)new auto(watcher_);
+    (void)new auto(std::move(communicators_));
+    return;
+  }
   {
     const std::lock_guard<std::mutex> lock(groups().mutex);
     std::erase(groups().live, this);
@@ -265,11 +274,17 @@ void ProcessGroupOCCL::drain(Clock::time_point deadline) {
 
 void ProcessGroupOCCL::shutdown() {
   const GilReleaseIfHeld no_gil;
+  if (in_bad_fork()) {
+    return;  // the group is the parent's
+  }
   say_goodbye();
   shutdown_until(Clock::now() + options_->timeout);
 }
 
 void ProcessGroupOCCL::shutdown_all(std::chrono::milliseconds drain) {
+  if (in_bad_fork()) {
+    return;
+  }
   const auto deadline = Clock::now() + drain;
   std::vector<c10::intrusive_ptr<ProcessGroupOCCL>> live;
   {

@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
 
+#include "python/csrc/c10d/attempt_store.h"
 #include "python/csrc/c10d/errors.h"
 #include "python/csrc/c10d/store_adapter.h"
 #include "python/csrc/runtime/device.h"
@@ -37,7 +38,7 @@ class Trade {
  public:
   Trade(const c10::intrusive_ptr<c10d::ProcessGroup>& group, std::chrono::milliseconds timeout,
         std::string what)
-      : adapter_(group->getStore(), group->getRank(), "symmetric_memory"),
+      : adapter_(store_of_attempt(group->getStore()), group->getRank(), "symmetric_memory"),
         rank_(group->getRank()),
         timeout_(timeout),
         what_(std::move(what)) {}

@@ -1,0 +1,41 @@
+#include "python/csrc/c10d/attempt_store.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <cstdlib>
+#include <string>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
+
+namespace torch_openreg {
+namespace {
+
+std::string environment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+bool is_of_the_agent(const c10::intrusive_ptr<c10d::Store>& store) {
+  c10::intrusive_ptr<c10d::Store> base = store;
+  if (auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) {
+    base = prefixed->getUnderlyingNonPrefixStore();
+  }
+  const auto* const served = dynamic_cast<const c10d::TCPStore*>(base.get());
+  return served != nullptr && std::to_string(served->getPort()) == environment("MASTER_PORT");
+}
+
+}  // namespace
+
+// What torchrun tells its ranks: torch/distributed/elastic/agent/server/local_elastic_agent.py.
+c10::intrusive_ptr<c10d::Store> store_of_attempt(c10::intrusive_ptr<c10d::Store> store) {
+  const std::string restarts = environment("TORCHELASTIC_RESTART_COUNT");
+  if (restarts.empty() || restarts == "0" || environment("GROUP_WORLD_SIZE") != "1" ||
+      store == nullptr || !is_of_the_agent(store)) {
+    return store;
+  }
+  return c10::make_intrusive<c10d::PrefixStore>(c10::str("occl_restart_", restarts),
+                                                std::move(store));
+}
+
+}  // namespace torch_openreg
