@@ -7,6 +7,9 @@ question has an answer there; of openreg it is none.
 A group of several backends ("cpu:gloo,openreg:occl") gets NCCL as the default one where it has it.
 For a plug-in torch compares its name in capitals with the one in the group, so there is none, and
 ``destroy_process_group`` warns of that on every rank.
+
+Gloo's ranks wait for each other where a group is made, for minutes where one of them has died. OCCL
+knows of that before, so it is asked.
 """
 
 from __future__ import annotations
@@ -14,7 +17,11 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import torch
+import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
+
+from torch_openreg._C import ProcessGroupOCCL
 
 
 def _has_openreg(backend: str) -> bool:
@@ -23,6 +30,25 @@ def _has_openreg(backend: str) -> bool:
 
 def _names_occl_among_others(backend: str) -> bool:
     return "," in backend and any(part.endswith(":occl") for part in backend.split(","))
+
+
+def _refuse_the_dead(global_ranks: list[int], backend: str) -> None:
+    """Raise DistBackendError where another backend would wait for a rank that has died."""
+    names = set(c10d.BackendConfig(c10d.Backend(backend)).get_device_backend_map().values())
+    detail = c10d.get_debug_level() == c10d.DebugLevel.DETAIL  # that puts a group of Gloo around
+    if not global_ranks or (names == {"occl"} and not detail):
+        return
+    world = c10d._get_default_group()
+    if world.rank() not in global_ranks or "openreg" not in {d.type for d in world._device_types}:
+        return
+    occl = world._get_backend(torch.device("openreg"))
+    occl = getattr(occl, "wrapped_pg", occl)
+    dead = occl._find_dead(global_ranks) if isinstance(occl, ProcessGroupOCCL) else ""
+    if dead:
+        raise dist.DistBackendError(
+            f"new_group of the ranks {global_ranks} on rank {world.rank()}: {dead}, and backend "
+            f"'{backend}' would wait for it"
+        )
 
 
 def register() -> None:
@@ -41,6 +67,7 @@ def register() -> None:
         device = options.get("device_id")
         if device is not None and device.type == "openreg" and not _has_openreg(backend):
             options["device_id"] = None
+        _refuse_the_dead(global_ranks, backend)
         made = make(group_size, group_rank, global_ranks, backend, *args, **options)
         if isinstance(made[0], c10d.ProcessGroup) and _names_occl_among_others(backend):
             made[0]._set_default_backend(c10d.ProcessGroup.BackendType.CUSTOM)

@@ -1,12 +1,17 @@
 """new_group, split_group, shrink_group."""
 
+import contextlib
+import datetime
 import os
 import select
 import signal
+import time
 
 import torch
 import torch.distributed as dist
 from harness import RankTestCase
+
+_PATIENCE = datetime.timedelta(seconds=50)
 
 
 class SubgroupTest(RankTestCase):
@@ -87,6 +92,76 @@ class SubgroupTest(RankTestCase):
         mesh = dist.init_device_mesh("openreg", (2, 2), mesh_dim_names=("dp", "tp"))
         self.assertEqual(self.summed(mesh.get_group("tp")), 3 if self.rank < 2 else 7)
         self.assertEqual(self.summed(mesh.get_group("dp")), 4 if self.rank % 2 == 0 else 6)
+
+
+class DeathInTheWorldTest(RankTestCase):
+    """Rank 2 dies in a world that is bound to a device; then the others make groups."""
+
+    ranks = 3
+
+    def survive(self, backend="occl"):
+        """Returns on ranks 0 and 1, with the process of rank 2, which has ended."""
+        self.init(backend, device_id=self.device)
+        dist.all_reduce(torch.ones(4, device=self.device))
+        store = dist.distributed_c10d._get_default_store()
+        if self.rank == 2:
+            store.set("pid", str(os.getpid()))
+            store.wait(["watched by 0", "watched by 1"])
+            os.kill(os.getpid(), signal.SIGKILL)
+        pid = int(store.get("pid"))
+        end = os.pidfd_open(pid)
+        store.set(f"watched by {self.rank}", "")
+        self.assertTrue(select.select([end], [], [], 60)[0])
+        return pid
+
+    def report(self, pid):
+        """The world learns of it."""
+        with self.raises(dist.DistBackendError, f"rank 2 (pid {pid})"):
+            dist.all_reduce(torch.ones(4, device=self.device), async_op=True).wait(_PATIENCE)
+
+    @contextlib.contextmanager
+    def names_the_dead(self, pid):
+        begin = time.monotonic()
+        with self.raises(dist.DistBackendError, f"rank 2 (pid {pid})"):
+            yield
+        print(f"rank {self.rank} was told after {time.monotonic() - begin:.3f} s")
+
+    def groups(self, pid):
+        alive = dist.new_group([0, 1])
+        ones = torch.ones(4, device=self.device)
+        dist.all_reduce(ones, group=alive)
+        self.assertEqual(ones.cpu(), torch.full((4,), 2.0))
+        with self.names_the_dead(pid):
+            dist.new_group([0, 1, 2])
+        return alive
+
+    def splits(self, pid):
+        for members in ([0, 1], [0, 1, 2]):  # of all ranks of the world
+            with self.names_the_dead(pid):
+                dist.split_group(split_ranks=[members])
+
+    def test_before_it_was_reported(self):
+        pid = self.survive()
+        self.groups(pid)
+        self.splits(pid)
+
+    def test_after_it_was_reported(self):
+        pid = self.survive()
+        self.report(pid)
+        self.groups(pid)
+        self.splits(pid)
+
+    def test_with_gloo_beside(self):
+        pid = self.survive("cpu:gloo,openreg:occl")
+        alive = self.groups(pid)
+        ones = torch.ones(4)
+        dist.all_reduce(ones, group=alive)
+        self.assertEqual(ones, torch.full((4,), 2.0))
+        with self.names_the_dead(pid):
+            dist.new_group([0, 1, 2], backend="gloo")
+
+    def _check_return_codes(self, fn, elapsed_time):
+        self.assertEqual([p.exitcode for p in self.processes], [0, 0, -signal.SIGKILL])
 
 
 class ShrinkTest(RankTestCase):

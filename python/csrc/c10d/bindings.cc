@@ -60,6 +60,7 @@ void bind_group_methods(Class& group) {
           py::arg("device"),
           "Called by torch on ranks that are not part of a new group. Nothing to do: the members "
           "of new_group meet in the store.")
+      .def("_find_dead", &Group::find_dead, py::arg("ranks"), NoGil())
       .def("_set_default_timeout", &Group::setTimeout, py::arg("timeout"), NoGil())
       .def(
           "_register_on_completion_hook",

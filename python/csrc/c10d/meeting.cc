@@ -66,6 +66,16 @@ c10::intrusive_ptr<Communicator> ProcessGroupOCCL::joined_communicator(c10::Devi
   return communicators_[device] = std::move(made);
 }
 
+std::string ProcessGroupOCCL::find_dead(const std::vector<int>& ranks) {
+  std::vector<Announcement> announcements;
+  for (const int rank : ranks) {
+    if (rank != rank_ && store_ != nullptr) {
+      announcements.push_back({store_, rank, rank});
+    }
+  }
+  return Presence(std::move(announcements)).find_gone();
+}
+
 void ProcessGroupOCCL::throw_if_aborted() const {
   if (!aborted_.empty()) [[unlikely]] {
     C10_THROW_ERROR(DistBackendError,

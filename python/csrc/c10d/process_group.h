@@ -70,6 +70,10 @@ class ProcessGroupOCCL final : public c10d::Backend {
   // Waits for what is pending and can still complete, then frees the communicators.
   void shutdown() override;
 
+  // "rank 2 (pid 4711) ended before it came" for one of these ranks whose process has ended; "" if
+  // none is known to. Does not block; throws what the store throws. (meeting.cc)
+  std::string find_dead(const std::vector<int>& ranks);
+
   // ---- parts of the group (subgroups.cc)
   c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
                                     const std::vector<int>& ranks,
