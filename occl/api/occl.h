@@ -17,7 +17,8 @@
  *     is detected before data moves and is an error (occlMismatch) on all ranks concerned.
  *   - Sends and receives match in order per (peer, direction, tag), not queued behind collectives.
  *   - Any function may be called from any thread; the caller orders calls on one communicator.
- *   - Every function checks its arguments before anything is sent and returns occlInvalidArgument /
+ *   - Every function checks its arguments before anything is sent (of buffers: that all of it is
+ *     memory of the device, not whose allocation) and returns occlInvalidArgument /
  *     occlInvalidUsage with the communicator still good. Errors found later are asynchronous: the
  *     communicator is then dead (occlCommGetAsyncError, and each later call returns that error),
  *     its operations end, other communicators are not affected, and the stream goes on.
@@ -32,8 +33,7 @@
  * ENVIRONMENT (read once per process)
  *   - OCCL_DEBUG: VERSION, WARN (default), INFO, TRACE, each with what comes before it; to stderr.
  *   - OCCL_DEBUG_SUBSYS: what INFO and TRACE show, of INIT, COLL, P2P, SHM, ENV, ALL, separated by
- *     commas (default INIT,ENV); a leading ^ means all but these. COLL and P2P show each operation,
- *     with TRACE its end too.
+ *     commas (default INIT,ENV); ^ before: all but these. COLL, P2P: operations (TRACE: and ends).
  *   - OCCL_DEBUG_FILE: a file to append to instead; %h is the host's name, %p the process id.
  *   - OCCL_ALGO: oneshot, direct or staged, on all ranks: taken wherever it fits, not by size.
  *   - OCCL_TIMEOUT_MS: default of occlConfig_t::timeout_ms.
