@@ -86,8 +86,8 @@ class Presence {
   std::atomic<bool> complete_{false};
 };
 
-// Each rank r with pids[r] != 0 has not joined and will not: what needs it fails. For the rank
-// itself, or before others map the segment.
+// Each rank r with pids[r] != 0 has not joined and will not: what needs it fails. The rank says so
+// itself, the first to come for it, or who has found it in the store: all in the same bytes.
 void MarkLeft(ControlSegment* segment, const std::vector<int64_t>& pids);
 
 class Comm;
