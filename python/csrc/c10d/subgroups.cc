@@ -35,7 +35,7 @@ c10::intrusive_ptr<ProcessGroupOCCL> ProcessGroupOCCL::make_child(
   options->global_ranks_in_group = std::move(global_ranks);
   const auto reports = std::make_shared<FailureReports>();
   const Communicator::Settings settings{device, options->timeout, options->is_high_priority_stream,
-                                        reports};
+                                        reports, /*own=*/{}};
   auto communicator = c10::make_intrusive<Communicator>(comm, settings, /*meeting=*/nullptr);
   auto child = c10::make_intrusive<ProcessGroupOCCL>(std::move(store), rank,
                                                      static_cast<int>(ranks.size()), options);
