@@ -96,6 +96,28 @@ TEST(Limits, NoDescriptorsOnTheLeaderFailInit) {
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks.Wait(rank, 50'000), kFine);
 }
 
+// Which split it was, and who the ranks of what was to be are.
+TEST(Limits, NoDescriptorsOnARankOfASplit) {
+  if (SanitizerNeedsDescriptors()) GTEST_SKIP() << "UBSan needs descriptors itself";
+  RankProcesses ranks(3, [&](int rank, const occlUniqueId& id) -> int {
+    occlComm_t comm = nullptr, split = nullptr;
+    if (Join(rank, 3, id, &comm) != occlSuccess) return kUnexpected;
+    occlConfig_t config = OCCL_CONFIG_INITIALIZER;
+    config.initTimeout_ms = 30'000;
+    if (occlCommSplit(comm, 0, -rank, &split, &config) != occlSuccess) return kUnexpected;
+    if (occlCommDestroy(split) != occlSuccess) return kUnexpected;
+    if (rank == 1) LeaveDescriptors(0);
+    if (occlCommSplit(comm, 0, -rank, &split, &config) == occlSuccess) return kUnexpected;
+    const std::string message = occlGetLastError(nullptr);
+    std::fprintf(stderr, "rank %d: %s\n", rank, message.c_str());
+    for (const char* told : {"split #2 of communicator", "0 (rank 2 (pid ", "1 (rank 1 (pid "}) {
+      if (message.find(told) == std::string::npos) return kNotTold;
+    }
+    return kFine;
+  });
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks.Wait(rank, 50'000), kFine);
+}
+
 // A rank that can reach the others, but not map what they share: all are told its reason.
 TEST(Limits, NoAddressSpaceOnARankIsToldToAll) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

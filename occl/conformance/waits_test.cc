@@ -183,7 +183,7 @@ TEST(Waits, InASplit) {
         occlComm_t made = nullptr;
         EXPECT_NE(occlCommSplit(other, 0, 0, &made, &config), occlSuccess);
       },
-      "waits in split" + OwnRankZero() + " in communicator other");
+      "waits in split #1" + OwnRankZero() + " in communicator other");
 }
 
 TEST(Waits, InACommunicatorThatTheOtherHasNotJoined) {

@@ -29,7 +29,7 @@ Invitation MakeInvitation(int color, int key) {
 
 struct Exchange {
   Comm& parent;
-  const char* what;  // for messages
+  std::string what;  // for messages: "split #2"
   int mailbox;
   uint64_t generation;
   std::vector<bool> takes_part;
@@ -40,8 +40,8 @@ struct Exchange {
 Status CheckRank(const Exchange& exchange, int rank) {
   const std::string gone = exchange.parent.TellGone(rank);
   if (gone.empty()) return Status();
-  return Error(occlRemoteError, "%s of communicator %s: %s", exchange.what, exchange.parent.name(),
-               gone.c_str());
+  return Error(occlRemoteError, "%s of communicator %s: %s", exchange.what.c_str(),
+               exchange.parent.name(), gone.c_str());
 }
 
 // Posts `own` and collects everybody's.
@@ -73,11 +73,11 @@ Status Trade(const Exchange& exchange, const Invitation& own,
       if (exchange.deadline.Passed()) {
         const std::string waits = WaitBoard::Read(&parent.segment(), r);
         return Error(occlTimeout, "%s of communicator %s: rank %s did not come in time%s%s",
-                     exchange.what, parent.name(), parent.peers.Name(r).c_str(),
+                     exchange.what.c_str(), parent.name(), parent.peers.Name(r).c_str(),
                      waits.empty() ? "" : ": it waits in ", waits.c_str());
       }
-      notice.Show(std::string(exchange.what) + " for rank(s) " + parent.peers.Name(r) +
-                  " in communicator " + parent.name());
+      notice.Show(exchange.what + " for rank(s) " + parent.peers.Name(r) + " in communicator " +
+                  parent.name());
     }
     std::memcpy(&(*invitations)[r], other.bytes, sizeof(Invitation));
   }
@@ -106,7 +106,7 @@ class InvitationMeeting final : public Meeting {
   }
   void ReportFailure(const LeaderInfo&, const Status&) override {}
   Status ComesFirst(bool*, bool*) override {
-    return Error(occlInternalError, "the ranks of a %s join together", exchange_.what);
+    return Error(occlInternalError, "the ranks of %s join together", exchange_.what.c_str());
   }
   Status CheckFailure(const LeaderInfo&) override {
     exchange_.parent.peers.Refresh();
@@ -129,6 +129,18 @@ class InvitationMeeting final : public Meeting {
   const std::vector<int> members_;  // ranks of the parent, in the order of the new ranks
 };
 
+// "0 (rank 1 (pid 7)), 1 (rank 3 (pid 9))": the new ranks, with those of the parent.
+std::string NameMembers(const Exchange& exchange, const std::vector<int>& members) {
+  constexpr size_t kMostText = 400;
+  std::string names;
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (names.size() > kMostText) return names + ", ...";
+    names += (i == 0 ? "" : ", ") + std::to_string(i) + " (rank " +
+             exchange.parent.peers.Name(members[i]) + ")";
+  }
+  return names;
+}
+
 Status CreateFrom(const Exchange& exchange, const std::vector<Invitation>& invitations,
                   const std::vector<int>& members, CommSettings settings, Ref<Comm>* created) {
   const int own = exchange.parent.rank();
@@ -136,7 +148,11 @@ Status CreateFrom(const Exchange& exchange, const std::vector<Invitation>& invit
   settings.rank =
       static_cast<int>(std::find(members.begin(), members.end(), own) - members.begin());
   InvitationMeeting meeting(exchange, invitations, members);
-  return Comm::Create(settings, &meeting, created);
+  const Status made = Comm::Create(settings, &meeting, created);
+  if (made.ok()) return made;
+  return Error(made.code(), "%s of communicator %s into ranks %s: %s", exchange.what.c_str(),
+               exchange.parent.name(), NameMembers(exchange, members).c_str(),
+               made.message().c_str());
 }
 
 }  // namespace
@@ -145,7 +161,7 @@ Status SplitComm(Comm& parent, int color, int key, CommSettings settings, Ref<Co
   // Two mailboxes in turn: a rank writes one again only after all have come to the split between.
   const uint64_t number = parent.NextSplit();
   const Exchange exchange = {parent,
-                             "split",
+                             "split #" + std::to_string(number),
                              static_cast<int>(number % 2),
                              number,
                              std::vector<bool>(parent.nranks(), true),
@@ -166,7 +182,8 @@ Status SplitComm(Comm& parent, int color, int key, CommSettings settings, Ref<Co
 Status ShrinkComm(Comm& parent, const std::vector<bool>& excluded, CommSettings settings,
                   Ref<Comm>* created) {
   // Ranks that exclude others, or try for another time, do not meet.
-  uint64_t generation = parent.NextShrink();
+  const uint64_t number = parent.NextShrink();
+  uint64_t generation = number;
   std::vector<bool> takes_part;
   std::vector<int> members;
   for (int r = 0; r < parent.nranks(); ++r) {
@@ -174,13 +191,9 @@ Status ShrinkComm(Comm& parent, const std::vector<bool>& excluded, CommSettings 
     if (!excluded[r]) members.push_back(r);
     generation = generation * 1'000'003 + (excluded[r] ? 2 : 1);
   }
-  const Exchange exchange = {parent,
-                             "shrink",
-                             2,
-                             generation,
-                             takes_part,
-                             false,
-                             Deadline::After(settings.init_timeout_ms)};
+  const Exchange exchange = {
+      parent, "shrink #" + std::to_string(number),      2, generation, takes_part,
+      false,  Deadline::After(settings.init_timeout_ms)};
   std::vector<Invitation> invitations;
   OCCL_RETURN_IF_ERROR(Trade(exchange, MakeInvitation(0, 0), &invitations));
   return CreateFrom(exchange, invitations, members, std::move(settings), created);

@@ -208,9 +208,12 @@ class ProcessGroupOCCL final : public c10d::Backend {
   // How many groups of this rank the store has seen, this one included: tells it from earlier ones.
   std::string incarnation_;
 
+  std::atomic<std::uint64_t> shrinks_{0};
+
   // Held while an operation is issued; gives operations their order. Never held by abort().
   std::mutex issue_mutex_;
   std::uint64_t collective_sequence_ = 0;
+  std::uint64_t splits_ = 0;  // as OCCL counts them
   std::uint64_t point_to_point_sequence_ = 0;
   std::uint64_t operation_id_ = 0;
   std::unique_ptr<Batch> batch_;

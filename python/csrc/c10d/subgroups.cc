@@ -70,15 +70,16 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::split(
   occlComm_t comm = nullptr;
   {
     const std::lock_guard<std::mutex> order(issue_mutex_);
-    const auto parent = reported(
-        [&] { return communicator(device, Needs::kAll, {*group, "split", collective_sequence_}); });
+    const auto parent =
+        reported([&] { return communicator(device, Needs::kAll, {*group, "split", splits_ + 1}); });
+    ++splits_;
     // Disjoint groups have different smallest ranks.
     const int color = member ? *std::min_element(ranks.begin(), ranks.end()) : OCCL_SPLIT_NOCOLOR;
     const occlResult_t result =
         occlCommSplit(parent->handle(), color, std::max(new_rank, 0), &comm, &config);
     if (result != occlSuccess) {
-      const std::string message = failure_message(*group, "split", collective_sequence_, result,
-                                                  last_error_text(result, nullptr));
+      const std::string message =
+          failure_message(*group, "split", splits_, result, last_error_text(result, nullptr));
       if (!is_callers_mistake(result)) {
         const bool parent_good = parent->async_error() == occlSuccess;
         report(parent_good ? FailureReports::Of::kSplit : FailureReports::Of::kGroup, message);
@@ -128,12 +129,13 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::shrink(
                 ": the group has not communicated yet, so its ranks do not know each other");
     parent = known->second;
   }
+  const std::uint64_t number = ++shrinks_;
   const occlResult_t result =
       occlCommShrink(parent->handle(), dead.data(), static_cast<int>(dead.size()), &comm, &config,
                      shrink_flags == 1 ? OCCL_SHRINK_ABORT : OCCL_SHRINK_DEFAULT);
   if (result != occlSuccess) {
-    const std::string message = failure_message(*group, "shrink", collective_sequence_, result,
-                                                last_error_text(result, nullptr));
+    const std::string message =
+        failure_message(*group, "shrink", number, result, last_error_text(result, nullptr));
     if (!is_callers_mistake(result)) {
       report(FailureReports::Of::kShrink, message);
     }
