@@ -21,7 +21,7 @@ import types
 import torch
 import torch_openreg  # noqa: F401  (registers the backend; the ranks are forked with it)
 from plan import MISFORTUNES, Plan, make_plan
-from watch import Outcome, Round
+from watch import ENDINGS, Outcome, Round
 
 _CLONE_NEWNS, _CLONE_NEWNET = 0x00020000, 0x40000000
 _MS_REC, _MS_PRIVATE = 0x4000, 0x40000
@@ -148,7 +148,7 @@ def end_in_order(number: int, _frame: types.FrameType | None) -> None:
 def main(arguments: list[str]) -> int:
     """Runs the rounds; returns the exit status."""
     options = parse(arguments)
-    for ending in (signal.SIGTERM, signal.SIGINT):
+    for ending in ENDINGS:
         signal.signal(ending, end_in_order)
     seed = options.seed if options.seed is not None else random.SystemRandom().getrandbits(32)
     torch.set_num_threads(1)

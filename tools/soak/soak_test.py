@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 
 import oracle
@@ -108,6 +109,23 @@ def test_no_rank_outlives_a_soak_that_is_ended(ending, tmp_path):
     if ending != signal.SIGKILL:
         assert process.returncode == 128 + ending
         assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_while_a_rank_is_forked_ends_the_soak():
+    code = """
+        import os, signal, soak, watch
+        signal.signal(signal.SIGTERM, soak.end_in_order)
+        os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGTERM))
+        watch.Round(soak.make_plan(soak.round_seed(7, 1), "none")).run()
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 128 + signal.SIGTERM, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("where", ["_start", "_resume_if_due"])

@@ -25,6 +25,8 @@ _HANG_S = 120.0
 _NOTICED_S = 10.0
 
 _PR_SET_PDEATHSIG = 1
+# End the soak in order.
+ENDINGS = (signal.SIGTERM, signal.SIGINT)
 
 
 def _end_with(parent: int) -> None:
@@ -32,8 +34,9 @@ def _end_with(parent: int) -> None:
 
     The signals that end the soak in order end a rank at once.
     """
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for ending in ENDINGS:
+        signal.signal(ending, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)  # it has ended in between
@@ -113,6 +116,9 @@ class Round:
         log = os.open(os.path.join(folder, f"rank{rank}.log"), os.O_CREAT | os.O_WRONLY, 0o600)
         reader, writer = os.pipe()
         parent = os.getpid()
+        # A signal that came in the fork would be handled in a fork handler of Python's library, and
+        # what the soak's handler raises is lost there.
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
         pid = os.fork()
         if pid == 0:
             _end_with(parent)
@@ -120,6 +126,7 @@ class Round:
             for process in self.processes:
                 os.close(process.report)
             rank_program.run_rank(self.plan, rank, store_file, writer, log)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)
         os.close(writer)
         os.close(log)
         os.set_blocking(reader, False)
