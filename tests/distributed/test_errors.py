@@ -293,6 +293,38 @@ class TimeoutTest(RankTestCase):
         else:
             store.wait(["read"])
 
+    def test_a_failure_that_was_told_with_anothers_is_told_by_its_name_again(self):
+        # Two streams fail; the error of one tells of both, and the other's is still to be raised:
+        # by the device's synchronise, or on a stream that waits for it.
+        self.init()
+        tensor = torch.ones(4, device=self.device)
+        groups = [dist.new_group([0, 1]) for _ in range(4)]
+        for group in groups:
+            dist.all_reduce(tensor, group=group)
+        torch.openreg.synchronize()
+        store = dist.group.WORLD.get_group_store()
+        if self.rank == 0:
+            waiting = torch.openreg.Stream()
+            for (first, second), read in (
+                (groups[:2], torch.openreg.synchronize),
+                (groups[2:], waiting.synchronize),
+            ):
+                streams = torch.openreg.Stream(), torch.openreg.Stream()
+                for stream, group in zip(streams, (first, second), strict=True):
+                    group.set_timeout(datetime.timedelta(milliseconds=200))
+                    with torch.openreg.stream(stream):
+                        dist.all_reduce(torch.ones(4, device=self.device), group=group)
+                waiting.wait_stream(streams[1])
+                time.sleep(1)  # both have failed, if the machine lets them
+                with self.raises(dist.DistBackendError, f"in group '{first.group_name}'"):
+                    streams[0].synchronize()
+                with self.raises(dist.DistBackendError, f"in group '{second.group_name}'"):
+                    read()
+                torch.openreg.synchronize()
+            store.set("read", "1")
+        else:
+            store.wait(["read"])
+
     def test_waiting_has_a_timeout_of_its_own(self):
         self.init()
         dist.barrier()

@@ -46,7 +46,7 @@ void add(const AsyncFailure& failure, AsyncFailure* sum) {
 // What there is to tell of an error of `stream` (nullptr: of any). The runtime hands an error on to
 // streams that wait for the one where it was left, and keeps one a stream: which failure it stands
 // for is not known, so those of the other streams are told as well. An error of theirs that the
-// runtime still has is told with the same words again.
+// runtime still has is told with the same words again, wherever it is read.
 AsyncFailure take_async_failures(orStream_t stream) {
   AsyncFailures& failures = async_failures();
   AsyncFailure taken;
@@ -55,10 +55,18 @@ AsyncFailure take_async_failures(orStream_t stream) {
     add(own->second, &taken);
     failures.of_stream.erase(own);
   }
-  for (auto& [other, failure] : failures.of_stream) {
-    if (!failure.told) {
-      add(failure, &taken);
+  const auto tell = [&](bool again) {
+    for (auto& [other, failure] : failures.of_stream) {
+      if (failure.told == again) {
+        add(failure, &taken);
+      }
     }
+  };
+  tell(/*again=*/false);
+  if (taken.text.empty()) {
+    tell(/*again=*/true);
+  }
+  for (auto& [other, failure] : failures.of_stream) {
     failure.told = true;
   }
   if (stream == nullptr) {
