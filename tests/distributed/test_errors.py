@@ -293,6 +293,25 @@ class TimeoutTest(RankTestCase):
         else:
             store.wait(["read"])
 
+    def test_a_barrier_that_fails_is_raised_once(self):
+        self.init()
+        tensor = torch.arange(4.0, device=self.device)
+        group = dist.new_group([0, 1])
+        dist.all_reduce(tensor, group=group)
+        store = dist.group.WORLD.get_group_store()
+        if self.rank == 0:
+            group.set_timeout(datetime.timedelta(milliseconds=200))
+            with self.raises(dist.DistBackendError, f"in group '{group.group_name}'"):
+                dist.barrier(group)
+            self.assertEqual(tensor.cpu(), 2 * torch.arange(4.0))
+            torch.openreg.synchronize()
+            store.set("read", "1")
+        else:
+            store.wait(["read"])
+        again = torch.full((4,), self.rank + 1.0, device=self.device)
+        dist.all_reduce(again)
+        self.assertEqual(again[3].item(), 3)
+
     def test_a_failure_that_was_told_with_anothers_is_told_by_its_name_again(self):
         # Two streams fail; the error of one tells of both, and the other's is still to be raised:
         # by the device's synchronise, or on a stream that waits for it.

@@ -99,9 +99,10 @@ void WorkOCCL::issued(CopyBacks copy_backs) {
   if (done) {
     finish_on_stream(/*copied_back=*/true);
   } else {
-    const bool callers_stream = current_stream(stream_.device) == stream_;
+    // Not of an operation whose wait blocks the host: it raises there, and once is enough.
+    const bool raises = current_stream(stream_.device) == stream_ && !description_.blocks_host;
     const auto self = c10::intrusive_ptr<WorkOCCL>::reclaim_copy(this);
-    enqueue("c10d::finish", stream_, std::make_unique<FinishTask>(self, callers_stream));
+    enqueue("c10d::finish", stream_, std::make_unique<FinishTask>(self, raises));
     end_event_ = record_event(stream_);
   }
   if (recordFunctionEndCallback_) {
