@@ -116,12 +116,14 @@ class FailureFilesTest(FailureFilesTestCase):
         self.meet("good")
         self.backend(group)._set_default_timeout(_SHORT)
         if self.rank == 0:
-            self.told_once(lambda: dist.all_reduce(self.tensor(7), group=group), "timed out")
+            dump = self.told_once(lambda: dist.all_reduce(self.tensor(7), group=group), "timed out")
+            self.assertEqual(dump["entries"][-1]["state"], "started")
         self.meet("rank 0 has given up")
         if self.rank == 1:
             dump = self.told_once(lambda: dist.all_reduce(self.tensor(7), group=group), "timed out")
             self.assertEqual(self.last_operation(dump), "nccl:all_reduce")
             self.assertEqual(dump["entries"][-1]["input_sizes"], [[7]])
+            self.assertEqual(dump["entries"][-1]["state"], "scheduled")  # it never started
         self.meet("over")
 
     def test_a_mismatch_that_is_found_at_issue(self):

@@ -197,7 +197,9 @@ c10::IValue FlightRecorder::entry_value(const Entry& entry, std::int64_t to_unix
   value.insert("output_sizes", sizes_value(entry.sizes, entry.dims, entry.inputs, all, &position));
   value.insert("input_dtypes", dtypes_value(entry.dtypes, 0, entry.inputs));
   value.insert("output_dtypes", dtypes_value(entry.dtypes, entry.inputs, all));
-  value.insert("state", std::string(state_name(entry.state)));
+  // What was refused when it was issued never started: the tool tells it from what waited.
+  const bool refused = entry.state == State::kFailed && entry.started_ns == 0;
+  value.insert("state", std::string(state_name(refused ? State::kScheduled : entry.state)));
   value.insert("time_discovered_started_ns",
                entry.started_ns != 0 ? c10::IValue(entry.started_ns + to_unix_ns) : c10::IValue());
   value.insert("time_discovered_completed_ns", entry.state == State::kCompleted
