@@ -130,3 +130,16 @@ def fault_of_torch(reason):
 def temporary_file_name() -> str:
     with tempfile.NamedTemporaryFile(delete=False) as file:
         return file.name
+
+
+def read_by_torchs_tool(dumps):
+    """What torch's flight recorder tool makes of the dumps of rank 0, 1, ..."""
+    from torch.distributed.flight_recorder.components.builder import build_db
+    from torch.distributed.flight_recorder.components.config_manager import JobConfig
+
+    details = {
+        f"rank{rank}": {"host_name": f"host_rank{rank}", "rank": rank, **dump}
+        for rank, dump in enumerate(dumps)
+    }
+    args = JobConfig().parse_args(["--prefix", "rank", "unused"])
+    return build_db(details, args, "2.10")

@@ -13,7 +13,7 @@ import tempfile
 import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
-from harness import RankTestCase
+from harness import RankTestCase, read_by_torchs_tool
 from torch.distributed import distributed_c10d as c10d
 from torch.testing._internal.common_utils import run_tests
 
@@ -199,9 +199,6 @@ class FailureFilesTest(FailureFilesTestCase):
         self.assertIsNone(self.dump())
 
     def test_torchs_tool_finds_the_file_of_every_rank(self):
-        from torch.distributed.flight_recorder.components.builder import build_db
-        from torch.distributed.flight_recorder.components.config_manager import JobConfig
-
         self.init()
         dist.all_reduce(self.tensor())
         torch.openreg.synchronize()
@@ -212,12 +209,7 @@ class FailureFilesTest(FailureFilesTestCase):
         dump = self.told_once(lambda: dist.all_reduce(self.tensor()), "aborted")
         c10d._get_default_store().set(f"dump {self.rank}", pickle.dumps(dump))
         dumps = [pickle.loads(c10d._get_default_store().get(f"dump {rank}")) for rank in range(2)]
-        details = {
-            f"rank{rank}": {"host_name": f"host_rank{rank}", "rank": rank, **dumps[rank]}
-            for rank in range(2)
-        }
-        args = JobConfig().parse_args(["--prefix", "rank", "unused"])
-        database = build_db(details, args, "2.10")
+        database = read_by_torchs_tool(dumps)
         self.assertTrue(database.collectives)
 
 

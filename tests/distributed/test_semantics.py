@@ -7,7 +7,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from harness import RankTestCase
+from harness import RankTestCase, read_by_torchs_tool
 from torch_openreg.distributed import dump_flight_recorder, reset_flight_recorder
 
 WAIT = datetime.timedelta(seconds=30)
@@ -182,9 +182,6 @@ class SemanticsTest(RankTestCase):
 
 class FlightRecorderTest(RankTestCase):
     def test_torchs_tool_reads_the_dumps(self):
-        from torch.distributed.flight_recorder.components.builder import build_db
-        from torch.distributed.flight_recorder.components.config_manager import JobConfig
-
         reset_flight_recorder()
         self.init()
         tensor = torch.ones(3, device=self.device)
@@ -215,12 +212,7 @@ class FlightRecorderTest(RankTestCase):
 
         dumps = [None, None]
         dist.all_gather_object(dumps, dump)
-        details = {
-            f"rank{rank}": {"host_name": f"host_rank{rank}", "rank": rank, **dumps[rank]}
-            for rank in range(2)
-        }
-        args = JobConfig().parse_args(["--prefix", "rank", "unused"])
-        database = build_db(details, args, "2.10")
+        database = read_by_torchs_tool(dumps)
         self.assertTrue(database.collectives)
         self.assertTrue(all(one.pass_check for one in database.collectives))
 
