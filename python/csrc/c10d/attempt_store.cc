@@ -2,26 +2,20 @@
 
 #include <c10/util/StringUtil.h>
 
-#include <cstdlib>
 #include <string>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torch/csrc/distributed/c10d/Utils.hpp>
 #include <utility>
+
+#include "python/csrc/c10d/store_access.h"
 
 namespace torch_openreg {
 namespace {
 
-std::string environment(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
+std::string environment(const char* name) { return c10d::getCvarString({name}, ""); }
 
 bool is_of_the_agent(const c10::intrusive_ptr<c10d::Store>& store) {
-  c10::intrusive_ptr<c10d::Store> base = store;
-  if (auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) {
-    base = prefixed->getUnderlyingNonPrefixStore();
-  }
-  const auto* const served = dynamic_cast<const c10d::TCPStore*>(base.get());
+  const c10d::TCPStore* const served = as_served(store);
   return served != nullptr && std::to_string(served->getPort()) == environment("MASTER_PORT");
 }
 

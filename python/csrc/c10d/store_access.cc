@@ -20,7 +20,6 @@
 #include <system_error>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
 namespace torch_openreg {
@@ -112,14 +111,6 @@ bool is_served(const c10d::TCPStore& store) {
   return connected ? open : accepts_connections(store);
 }
 
-const c10d::TCPStore* as_served(const StorePtr& store) {
-  StorePtr base = store;
-  if (auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) {
-    base = prefixed->getUnderlyingNonPrefixStore();
-  }
-  return dynamic_cast<const c10d::TCPStore*>(base.get());  // `store` holds it
-}
-
 // Done once, by whichever thread gets to it first.
 class Errand {
  public:
@@ -200,6 +191,14 @@ void leave(std::thread thread, bool ended) {
 }
 
 }  // namespace
+
+const c10d::TCPStore* as_served(const StorePtr& store) {
+  StorePtr base = store;
+  if (auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) {
+    base = prefixed->getUnderlyingNonPrefixStore();
+  }
+  return dynamic_cast<const c10d::TCPStore*>(base.get());  // `store` holds it
+}
 
 void use_store_aside(const StorePtr& store, std::chrono::milliseconds patience,
                      std::function<void(const StorePtr&)> task) {

@@ -7,8 +7,12 @@
 #include <chrono>
 #include <functional>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 namespace torch_openreg {
+
+// The TCPStore below the prefixes of `store`, which holds it; nullptr if there is another kind.
+const c10d::TCPStore* as_served(const c10::intrusive_ptr<c10d::Store>& store);
 
 // Runs `task` on a thread of its own and waits for it, at most `patience`; a store that does not
 // answer keeps the thread after that, and makes the next calls short. Where another thread waits in
