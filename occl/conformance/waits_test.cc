@@ -41,21 +41,34 @@ occlResult_t AllReduce(const DeviceBuffer& buffer, occlComm_t comm, orStream_t s
                        options);
 }
 
-// What an all_reduce in `comm` says at its deadline.
-std::string Timeout(occlComm_t comm, orStream_t stream) {
+// What an all_reduce in `comm` says at its deadline, and, if `asked` is given, what it said to who
+// asked shortly before.
+std::string Timeout(occlComm_t comm, orStream_t stream, std::string* asked = nullptr) {
   DeviceBuffer buffer(4);
   occlRequest_t request = nullptr;
   occlCallOptions_t options = OCCL_CALL_OPTIONS_INITIALIZER;
   options.request = &request;
   options.timeout_ms = kDeadline_ms;
   EXPECT_EQ(AllReduce(buffer, comm, stream, &options), occlSuccess);
+  char text[1024] = "";
+  for (int done = 0; asked != nullptr && done == 0;) {
+    (void)occlRequestWait(request, 10);
+    EXPECT_EQ(occlRequestTellWait(comm, request, text, sizeof text), occlSuccess);
+    EXPECT_EQ(occlRequestTest(request, &done), occlSuccess);
+    if (text[0] != '\0') *asked = text;
+  }
   EXPECT_EQ(occlRequestWait(request, kPatience_ms), occlTimeout);
+  if (asked != nullptr) {
+    EXPECT_EQ(occlRequestTellWait(comm, request, text, sizeof text), occlSuccess);
+    EXPECT_STREQ(text, "");  // it is complete
+    EXPECT_EQ(occlRequestTellWait(comm, request, text, 0), occlInvalidArgument);
+  }
   occlResult_t result = occlSuccess;
   const char* message = "";
   EXPECT_EQ(occlRequestGetResult(request, &result, &message), occlSuccess);
-  const std::string text = message;
+  const std::string said = message;
   EXPECT_EQ(occlRequestFree(request), occlSuccess);
-  return text;
+  return said;
 }
 
 // First: the processes are forked from one that has used no device yet.
@@ -103,12 +116,16 @@ void ExpectTold(const Wait& wait, const std::string& told, const RankOptions& op
     occlComm_t other = Split(rank.comm, "other");
     if (rank.rank == 0) {
       Await(begun);
-      const std::string message = Timeout(rank.comm, rank.stream);
-      EXPECT_NE(message.find(" waiting for rank(s) 1 (pid "), std::string::npos) << message;
-      if (told.empty()) {
-        EXPECT_EQ(message.find("it waits in"), std::string::npos) << message;
-      } else {
-        EXPECT_NE(message.find(told), std::string::npos) << message;
+      std::string asked;
+      const std::string message =
+          Timeout(rank.comm, rank.stream, occlRequestTellWait == nullptr ? nullptr : &asked);
+      for (const std::string& text : {message, asked.empty() ? message : asked}) {
+        EXPECT_NE(text.find("waiting for rank(s) 1 (pid "), std::string::npos) << text;
+        if (told.empty()) {
+          EXPECT_EQ(text.find("it waits in"), std::string::npos) << text;
+        } else {
+          EXPECT_NE(text.find(told), std::string::npos) << text;
+        }
       }
       over.store(true);
     } else {

@@ -69,6 +69,11 @@ bool MessageMatcher::Match(PendingRecv* recv) {
   return recv->matched;
 }
 
+bool MessageMatcher::Matched(const PendingRecv& recv) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return recv.matched;
+}
+
 std::vector<int> MessageMatcher::Unmatched(int source, size_t most) {
   std::lock_guard<std::mutex> lock(mutex_);
   std::vector<int> tags;

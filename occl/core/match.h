@@ -45,6 +45,8 @@ class MessageMatcher {
             uint64_t* sequence);
   // Looks for messages; true if one has been assigned to `recv`.
   bool Match(PendingRecv* recv);
+  // Whether one has been; whichever thread looked.
+  bool Matched(const PendingRecv& recv);
   // The tags of up to `most` messages from `source` that have come and that no receive accepts.
   std::vector<int> Unmatched(int source, size_t most);
   // The staging channel from `source` serves one receive at a time.

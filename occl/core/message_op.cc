@@ -107,11 +107,10 @@ bool SendOp::PeersAtWork() const {
   return sequence_ != 0 && taken >= first && taken - first <= UINT32_MAX;
 }
 
-std::string SendOp::TellUnmatched() const {
+std::string SendOp::TellUnmatched(Comm& comm) const {
   std::vector<int> tags;
-  for (const occlOpRecord_t& record :
-       History::Read(&comm().segment(), spec_.peer, kHistoryPlaces)) {
-    const bool from_here = record.root == comm().rank() || record.root == OCCL_ANY_SOURCE;
+  for (const occlOpRecord_t& record : History::Read(&comm.segment(), spec_.peer, kHistoryPlaces)) {
+    const bool from_here = record.root == comm.rank() || record.root == OCCL_ANY_SOURCE;
     const bool receives = std::strcmp(record.operation, OpName(OpKind::kRecv)) == 0;
     if (receives && from_here && record.state <= kStarted) tags.push_back(record.tag);
   }
@@ -159,7 +158,7 @@ void RecvOp::Describe(occlOpRecord_t* record) const {
 // A receive from any source needs whoever may still send: it fails when a rank has died without
 // leaving (that one may have been the sender), and when every rank has left.
 bool RecvOp::WaitsFor(int rank) const {
-  if (pending_.matched) {  // what is left to come: its memory, or the next chunk
+  if (comm().matcher.Matched(pending_)) {  // what is left to come: its memory, or the next chunk
     return rank == pending_.source &&
            (pending_.head.path == static_cast<uint8_t>(DataPath::kSlot) ||
             !comm().presence.Reach(rank));
@@ -176,13 +175,13 @@ bool RecvOp::WaitsFor(int rank) const {
   return true;
 }
 
-std::string RecvOp::TellUnmatched() const {
+std::string RecvOp::TellUnmatched(Comm& comm) const {
   constexpr size_t kMostText = 200;
-  if (pending_.matched) return "";
+  if (comm.matcher.Matched(pending_)) return "";
   std::string found;
   const bool any = spec_.peer == OCCL_ANY_SOURCE;
-  for (int r = any ? 0 : spec_.peer; r < (any ? comm().nranks() : spec_.peer + 1); ++r) {
-    std::vector<int> tags = comm().matcher.Unmatched(r, comm().segment().message_places());
+  for (int r = any ? 0 : spec_.peer; r < (any ? comm.nranks() : spec_.peer + 1); ++r) {
+    std::vector<int> tags = comm.matcher.Unmatched(r, comm.segment().message_places());
     if (tags.empty() || found.size() > kMostText) continue;
     found +=
         (found.empty() ? "" : "; ") + TagList(std::move(tags)) + " from rank " + std::to_string(r);

@@ -32,7 +32,7 @@ class SendOp final : public CommOp {
   void DoFinish(bool success) override;
   void Describe(occlOpRecord_t* record) const override;
   bool WaitsFor(int rank) const override { return rank == spec_.peer; }
-  std::string TellUnmatched() const override;
+  std::string TellUnmatched(Comm& comm) const override;
   bool PeersAtWork() const override;
   bool Post();
   StepResult PutChunks();  // staged
@@ -55,7 +55,7 @@ class RecvOp final : public CommOp {
   void DoFinish(bool success) override;
   void Describe(occlOpRecord_t* record) const override;
   bool WaitsFor(int rank) const override;
-  std::string TellUnmatched() const override;
+  std::string TellUnmatched(Comm& comm) const override;
   bool PeersAtWork() const override { return stage_claimed_; }
   void ReachSenders();
   Status Compare() const;

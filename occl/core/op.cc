@@ -8,6 +8,7 @@
 #include "occl/base/futex.h"
 #include "occl/base/log.h"
 #include "occl/core/comm.h"
+#include "occl/core/latecomers.h"
 
 namespace occl {
 
@@ -23,11 +24,16 @@ void CommOp::Issue(bool start_now) {
   if (!start_now) Record(kQueued, NowNs());
 }
 
-void CommOp::Record(int state, int64_t now_ns) {
+occlOpRecord_t CommOp::Described() const {
   occlOpRecord_t record = {};
   static_assert(sizeof(record.operation) == kOpNameBytes);
   std::memcpy(record.operation, name(), kOpNameBytes);
   Describe(&record);
+  return record;
+}
+
+void CommOp::Record(int state, int64_t now_ns) {
+  occlOpRecord_t record = Described();
   record.state = state;
   record.queued_ns = now_ns;
   if (state == kStarted) record.started_ns = now_ns;
@@ -214,8 +220,7 @@ void CommOp::ShowWait() {
     notice_.reset();
     return;
   }
-  occlOpRecord_t record = {};
-  Describe(&record);
+  const occlOpRecord_t record = Described();
   std::string text = std::string(name()) + " #" + std::to_string(record.sequence);
   if (record.tag >= 0) text += " with tag " + std::to_string(record.tag);
   if (notice_ == nullptr) {
@@ -247,39 +252,17 @@ Status CommOp::EndedPeer() {
 }
 
 std::string CommOp::Title() const {
-  occlOpRecord_t record = {};
-  Describe(&record);
-  return std::string(name()) + " #" + std::to_string(record.sequence) + " on rank " +
+  return std::string(name()) + " #" + std::to_string(Described().sequence) + " on rank " +
          std::to_string(comm_->rank()) + " of communicator " + comm_->name();
 }
 
-std::string CommOp::TellOf(const std::vector<int>& ranks) const {
-  std::string text;
-  for (int r : ranks) {
-    if (text.size() > 500) return text + ", ...";
-    text += (text.empty() ? "" : ", ") + comm_->peers.Name(r);
-    const auto last = History::Read(&comm_->segment(), r, 1);
-    if (last.empty()) {
-      text += " which has begun nothing";
-    } else {
-      static constexpr const char* kStates[] = {"queued", "started", "complete", "failed"};
-      text += std::string(" whose last operation is ") + last[0].operation + " #" +
-              std::to_string(last[0].sequence) + " (" + kStates[last[0].state] + ")";
-    }
-    std::string waits = WaitBoard::Read(&comm_->segment(), r);
-    if (waits.empty() && !comm_->presence.Reach(r)) {  // it has not joined, but may be known
-      waits = WaitBoard::ReadProcess(comm_->peers.pid(r));
-    }
-    if (!waits.empty()) text += ", while it waits in " + waits;
-  }
-  return text;
+std::string CommOp::TellPending(Comm& comm) const {
+  return complete() ? "" : TellAwaited(comm, Described()) + TellUnmatched(comm);
 }
 
 // Then it waits for no rank in particular.
 bool CommOp::TakesFromAny() const {
-  occlOpRecord_t record = {};
-  Describe(&record);
-  return kind_ == OpKind::kRecv && record.root == OCCL_ANY_SOURCE;
+  return kind_ == OpKind::kRecv && Described().root == OCCL_ANY_SOURCE;
 }
 
 Status CommOp::Timeout() const {
@@ -296,8 +279,8 @@ Status CommOp::Timeout() const {
                !behind          ? ""
                : TakesFromAny() ? " waiting for a message from any rank"
                                 : " behind an earlier operation",
-               missing.empty() ? "" : " waiting for rank(s) ", TellOf(missing).c_str(),
-               TellUnmatched().c_str());
+               missing.empty() ? "" : " waiting for rank(s) ", TellOf(*comm_, missing).c_str(),
+               TellUnmatched(*comm_).c_str());
 }
 
 }  // namespace occl

@@ -92,6 +92,9 @@ class CommOp : public Op {
   int64_t start_ns() const { return start_ns_; }
   int64_t end_ns() const { return end_ns_; }
   int source() const { return source_; }
+  // "waiting for rank(s) 1 (pid 7) whose last operation is ..."; "" once complete. Any thread, when
+  // it has been issued; `comm` is its communicator, which the caller keeps open.
+  std::string TellPending(Comm& comm) const;
 
   void set_timeout_ms(int64_t timeout_ms) { timeout_ms_ = timeout_ms; }
 
@@ -110,8 +113,8 @@ class CommOp : public Op {
   // For messages, where it waits for no rank itself: whom the earlier operation waits for, as far
   // as can be seen.
   virtual bool HoldsUp(int) const { return false; }
-  // For messages at the deadline: why nothing has matched, as far as can be seen.
-  virtual std::string TellUnmatched() const { return ""; }
+  // For messages: why nothing has matched, as far as can be seen. Any thread; `comm` is comm().
+  virtual std::string TellUnmatched(Comm&) const { return ""; }
 
   Comm& comm() const { return *comm_; }
   // "all_reduce #12 of communicator world"
@@ -141,12 +144,11 @@ class CommOp : public Op {
   void Finish(const Status& status);
   void Publish(const Status& status);
   void Start();
+  occlOpRecord_t Described() const;
   // Enters the history.
   void Record(int state, int64_t now_ns);
   Status Timeout() const;
   bool TakesFromAny() const;
-  // "1 (pid 7) whose last operation is ..., 2 ..."
-  std::string TellOf(const std::vector<int>& ranks) const;
   Status EndedPeer();
   // Tells the peers of all communicators of this process what it waits for.
   void ShowWait();

@@ -348,7 +348,7 @@ class DestroyWaitsTest(AbortTestCase):
                 store.set("warned", "")
                 leaves.join()
             expected = "all_reduce #2 on rank 0 of 2 in group '1'"
-            self.assertIn(f"{expected}, to which rank 1 (process {pid}) has not come", told)
+            self.assertIn(f"{expected}, waiting for rank(s) 1 (pid {pid}) whose last", told)
             self.assertIsNone(work.exception())
         else:
             store.wait(["warned"], 2 * _STORE_WAIT)

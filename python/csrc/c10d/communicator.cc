@@ -10,6 +10,7 @@
 #include <exception>
 #include <utility>
 
+#include "occl/api/occl_debug.h"
 #include "python/csrc/c10d/dtype.h"
 #include "python/csrc/c10d/event_pool.h"
 #include "python/csrc/c10d/store_adapter.h"
@@ -301,9 +302,13 @@ void Communicator::log_failure(const GroupIdentity& group, const std::string& me
   torch_openreg::log_failure(group, message, history);
 }
 
-std::string Communicator::tell_missing(const GroupIdentity& group) const {
+std::string Communicator::tell_wait(occlRequest_t request) const {
+  char text[2048] = "";
   const std::lock_guard<std::mutex> lock(mutex_);
-  return comm_ == nullptr ? "" : torch_openreg::tell_missing(comm_, group.rank, group.size);
+  const bool told = occlRequestTellWait != nullptr &&  // an extra of OCCL's
+                    comm_ != nullptr &&
+                    occlRequestTellWait(comm_, request, text, sizeof(text)) == occlSuccess;
+  return told ? text : "";
 }
 
 void Communicator::destroy() {

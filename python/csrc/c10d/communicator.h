@@ -98,8 +98,9 @@ class Communicator final : public c10::intrusive_ptr_target {
   // Whether or not it is the first.
   void log_failure(const GroupIdentity& group, const std::string& message) noexcept;
 
-  // As the function of that name, for `group`, whose communicator this is. Thread-safe.
-  std::string tell_missing(const GroupIdentity& group) const;
+  // What this pending operation waits for: "waiting for rank(s) 1 (pid 7) whose last operation is
+  // ..."; "" if it is complete or the library does not tell. Thread-safe; does not block on peers.
+  std::string tell_wait(occlRequest_t request) const;
 
   // Pending operations are aborted; peers that need them get an error. Thread-safe.
   void destroy();

@@ -3,10 +3,8 @@
 #include <c10/util/Logging.h>
 #include <c10/util/StringUtil.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <exception>
-#include <string_view>
 #include <vector>
 
 #include "occl/api/occl_debug.h"
@@ -39,32 +37,6 @@ std::string describe(const occlOpRecord_t& record) {
     text += c10::str(" (", record.tag >= 0 ? "peer " : "root ", record.root, ")");
   }
   return text + c10::str(" of ", record.count, " elements ", state_name(record.state));
-}
-
-std::vector<occlOpRecord_t> history_of(occlComm_t comm, int rank) {
-  std::vector<occlOpRecord_t> records(kMaxRecords);
-  std::size_t count = records.size();
-  const bool known = occlCommGetHistory(comm, rank, records.data(), &count) == occlSuccess;
-  records.resize(known ? count : 0);
-  return records;
-}
-
-std::string name_of(occlComm_t comm, int rank) {
-  std::int64_t pid = 0;
-  (void)occlCommGetRankPid(comm, rank, &pid);
-  return pid == 0 ? std::to_string(rank) : c10::str(rank, " (process ", pid, ")");
-}
-
-bool is_message(const occlOpRecord_t& record) {
-  const std::string_view operation(record.operation);
-  return operation == "send" || operation == "recv";
-}
-
-bool has_come(occlComm_t comm, int rank, std::uint64_t collective) {
-  const std::vector<occlOpRecord_t> records = history_of(comm, rank);
-  return std::any_of(records.begin(), records.end(), [&](const occlOpRecord_t& record) {
-    return !is_message(record) && record.sequence >= collective;
-  });
 }
 
 }  // namespace
@@ -114,37 +86,6 @@ std::string history_of_all_ranks(occlComm_t comm, int size) {
     }
   }
   return text.empty() ? text : "\nlast operations of each rank:" + text;
-}
-
-std::string tell_missing(occlComm_t comm, int rank, int size) {
-  const std::vector<occlOpRecord_t> own = history_of(comm, rank);
-  const auto pending = std::find_if(own.begin(), own.end(), [](const occlOpRecord_t& record) {
-    return record.state == 0 || record.state == 1;
-  });
-  if (pending == own.end()) {
-    return "";
-  }
-  if (is_message(*pending)) {
-    return pending->root < 0
-               ? ", for which no rank has sent"
-               : c10::str(", for which rank ", name_of(comm, pending->root), " has not come");
-  }
-  constexpr int kMost = 16;
-  std::string missing;
-  int count = 0;
-  for (int other = 0; other < size; ++other) {
-    if (other == rank || has_come(comm, other, pending->sequence)) {
-      continue;
-    }
-    if (++count <= kMost) {
-      missing += (count == 1 ? "" : ", ") + name_of(comm, other);
-    }
-  }
-  if (count == 0) {
-    return ", to which all ranks have come";
-  }
-  return c10::str(count == 1 ? ", to which rank " : ", to which ranks ", missing,
-                  count > kMost ? ", ..." : "", count == 1 ? " has" : " have", " not come");
 }
 
 }  // namespace torch_openreg

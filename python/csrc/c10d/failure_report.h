@@ -39,9 +39,6 @@ void log_no_failures();
 // One line per rank, with its last operations and their states; "" if nothing is known. Does not
 // wait for anybody: it works while ranks hang and after they have died.
 std::string history_of_all_ranks(occlComm_t comm, int size);
-// ", to which rank 1 (process 4711) has not come": what the oldest operation that is pending on
-// `rank` waits for; "" if nothing is. Does not wait either.
-std::string tell_missing(occlComm_t comm, int rank, int size);
 
 }  // namespace torch_openreg
 

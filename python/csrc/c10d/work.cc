@@ -120,15 +120,14 @@ void WorkOCCL::failed_to_start(occlResult_t result, std::string message) {
   FlightRecorder::get().finish(description_.record, FlightRecorder::State::kFailed, 0, 0);
 }
 
-bool WorkOCCL::requests_done() const {
-  for (occlRequest_t const request : requests_) {
+const occlRequest_t* WorkOCCL::first_pending() const {
+  return std::find_if(requests_.begin(), requests_.end(), [](occlRequest_t request) {
     int done = 0;
-    if (occlRequestTest(request, &done) != occlSuccess || done == 0) {
-      return false;
-    }
-  }
-  return true;
+    return occlRequestTest(request, &done) != occlSuccess || done == 0;
+  });
 }
+
+bool WorkOCCL::requests_done() const { return first_pending() == requests_.end(); }
 
 bool WorkOCCL::poll() const {
   if (finished_.load(std::memory_order_acquire)) {
@@ -203,9 +202,16 @@ std::string WorkOCCL::message() const {
   return failure_message(*group_, description_.name, description_.sequence, result_, detail_);
 }
 
+std::string WorkOCCL::tell_wait() const {
+  const occlRequest_t* const pending = first_pending();
+  const std::string wait =
+      pending == requests_.end() || !communicator_ ? "" : communicator_->tell_wait(*pending);
+  return wait.empty() ? wait : ", " + wait;
+}
+
 std::string WorkOCCL::tell_pending() const {
   return c10::str(description_.name, " #", description_.sequence, " on ", group_->to_string(),
-                  communicator_->tell_missing(*group_), group_->tell_global_ranks());
+                  tell_wait(), group_->tell_global_ranks());
 }
 
 void WorkOCCL::report_failure() const {
@@ -240,10 +246,7 @@ bool WorkOCCL::wait_on_host(Clock::time_point deadline) {
     const auto slice = std::min<Clock::duration>(kSignalInterval, deadline - now);
     const auto slice_ms = std::max<std::int64_t>(
         1, std::chrono::duration_cast<std::chrono::milliseconds>(slice).count());
-    const auto pending = std::find_if(requests_.begin(), requests_.end(), [](occlRequest_t r) {
-      int done = 0;
-      return occlRequestTest(r, &done) == occlSuccess && done == 0;
-    });
+    const occlRequest_t* const pending = first_pending();
     if (pending != requests_.end()) {
       (void)occlRequestWait(*pending, slice_ms);  // its result is read by poll()
     } else {
@@ -263,8 +266,8 @@ bool WorkOCCL::wait(std::chrono::milliseconds timeout) {
       C10_THROW_ERROR(
           DistBackendError,
           failure_message(*group_, description_.name, description_.sequence, occlTimeout,
-                          c10::str("wait(timeout) of ", timeout.count(),
-                                   " ms is over; the operation goes on")));
+                          c10::str("wait(timeout) of ", timeout.count(), " ms is over", tell_wait(),
+                                   "; the operation goes on")));
     }
     sanitizer::host_saw_work(this);
   }

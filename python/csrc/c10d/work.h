@@ -70,7 +70,7 @@ class WorkOCCL final : public c10d::Work {
   // Blocks the host, without the interpreter lock, until done or `deadline`; false at the deadline.
   bool wait_on_host(std::chrono::steady_clock::time_point deadline);
 
-  // "all_reduce #3 on rank 0 of 2 in group '0', to which rank 1 (process 4711) has not come"
+  // "all_reduce #3 on rank 0 of 2 in group '0', waiting for rank(s) 1 (pid 4711) whose last ..."
   std::string tell_pending() const;
 
   std::chrono::nanoseconds started() const { return std::chrono::nanoseconds(start_ns_); }
@@ -96,7 +96,9 @@ class WorkOCCL final : public c10d::Work {
   friend class FinishTask;
   friend class CheckTask;
 
+  const occlRequest_t* first_pending() const;  // end() if all are done
   bool requests_done() const;
+  std::string tell_wait() const;  // ", waiting for ..."; "" if nothing is known
   void finish_locked() const;
   void finish_on_stream(bool copied_back);
   void throw_if_failed() const;
