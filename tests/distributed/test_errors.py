@@ -157,15 +157,42 @@ class DeathInASubgroupTest(RankTestCase):
         if self.rank == 0:
             return
         dist.barrier(group)
+        store = dist.group.WORLD.get_group_store()
         if self.rank == 2:
+            store.wait(["waited"])
             os.kill(os.getpid(), signal.SIGKILL)
-        told = f"rank 1 (pid {pids[2]}) has died", "from 0 on are the global ranks 1, 2)"
-        with self.raises(dist.DistBackendError, "rank 0 of 2 (global rank 1)", *told):
-            dist.all_reduce(torch.ones(1, device=self.device), group=group)
-            torch.openreg.synchronize()
+        told = "rank 0 of 2 (global rank 1)", "from 0 on are the global ranks 1, 2)"
+        work = dist.all_reduce(torch.ones(1, device=self.device), group=group, async_op=True)
+        late = f"is over, waiting for rank(s) 1 (pid {pids[2]}) whose last operation is barrier #1"
+        with self.raises(dist.DistBackendError, late, *told):
+            work.wait(datetime.timedelta(milliseconds=100))
+        store.set("waited", "1")
+        with self.raises(dist.DistBackendError, f"rank 1 (pid {pids[2]}) has died", *told):
+            work.wait(datetime.timedelta(seconds=30))
 
     def _check_return_codes(self, fn, elapsed_time):
         self.assertEqual([p.exitcode for p in self.processes], [0, 0, -signal.SIGKILL])
+
+
+class DeathBeforeAMonitoredBarrierTest(RankTestCase):
+    ranks = 4
+
+    def test_it_is_told_at_once(self):
+        self.init()
+        store = dist.group.WORLD.get_group_store()
+        if self.rank == 2:
+            store.set("pid", str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGKILL)
+        told = f"rank 2 (pid {store.get('pid').decode()}) ended before it came"
+        for rank_1_comes in (True, False):
+            if self.rank != 1 or rank_1_comes:
+                with self.raises(dist.DistBackendError, "monitored_barrier", "failed (", told):
+                    self.backend().monitored_barrier(datetime.timedelta(seconds=200))
+        store.set(f"over/{self.rank}", "1")
+        store.wait([f"over/{rank}" for rank in (0, 1, 3)])
+
+    def _check_return_codes(self, fn, elapsed_time):
+        self.assertEqual([p.exitcode for p in self.processes], [0, 0, -signal.SIGKILL, 0])
 
 
 class DeathInAStagedMessageTest(RankTestCase):
@@ -351,7 +378,8 @@ class TimeoutTest(RankTestCase):
         tensor = torch.ones(4, device=self.device)
         if self.rank == 0:
             work = dist.all_reduce(tensor, async_op=True)
-            with self.raises(dist.DistBackendError, "wait(timeout) of 200 ms is over"):
+            missed = "waiting for rank(s) 1 (pid "
+            with self.raises(dist.DistBackendError, f"wait(timeout) of 200 ms is over, {missed}"):
                 work.wait(datetime.timedelta(milliseconds=200))
             self.assertFalse(work.is_completed())
             store.set("waited", "1")
@@ -364,6 +392,10 @@ class TimeoutTest(RankTestCase):
 
     def test_monitored_barrier_names_the_missing(self):
         self.init()
+        store = dist.group.WORLD.get_group_store()
         if self.rank == 0:
-            with self.raises(dist.DistBackendError, "rank 1", "did not come"):
+            with self.raises(dist.DistBackendError, "rank 1 did not come", ") runs"):
                 self.backend().monitored_barrier(datetime.timedelta(seconds=1), True)
+            store.set("over", "1")
+        else:
+            store.wait(["over"])

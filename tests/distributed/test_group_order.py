@@ -18,8 +18,8 @@ _LONG = datetime.timedelta(seconds=100)
 
 
 class GroupOrderTest(RankTestCase):
-    def begin(self, met):
-        """Two groups of both ranks; `met`: they have been used."""
+    def begin(self, met, timeout=_SHORT):
+        """Two groups of both ranks; `met`: they have been used; `timeout`: of rank 0."""
         self.init()
         if met:
             dist.all_reduce(self.tensor())
@@ -29,7 +29,7 @@ class GroupOrderTest(RankTestCase):
             dist.all_reduce(self.tensor(), group=group)
             torch.openreg.synchronize()
         for group in groups if self.rank == 0 else []:
-            self.backend(group)._set_default_timeout(_SHORT)
+            self.backend(group)._set_default_timeout(timeout)
         self.pids = self.meet("begun", os.getpid())
         return groups
 
@@ -140,6 +140,84 @@ class GroupOrderTest(RankTestCase):
                 self.all_reduce(first)
                 torch.openreg.synchronize()
         self.all_reduce(third)
+        torch.openreg.synchronize()
+        self.meet("over")
+
+    def says_while_it_waits(self, wait, *fragments):
+        """Each wait(timeout) ends; what it says once rank 1's wait has lasted."""
+        end = time.monotonic() + _LONG.total_seconds()
+        said = ""
+        while time.monotonic() < end and not all(fragment in said for fragment in fragments):
+            with self.assertRaises(dist.DistBackendError) as caught:
+                wait(datetime.timedelta(milliseconds=100))
+            said = str(caught.exception)
+        for fragment in ("wait(timeout) of 100 ms is over", "the operation goes on", *fragments):
+            self.assertIn(fragment, said)
+
+    def test_a_wait_with_its_own_timeout_says_the_same(self):
+        first, second = self.begin(met=True, timeout=_LONG)
+        told = self.who_waits("all_reduce #2", second)
+        if self.rank == 0:
+            missed = f"is over, waiting for rank(s) 1 (pid {self.pids[1]}) whose last operation is"
+            work = dist.all_reduce(self.tensor(), group=first, async_op=True)
+            self.says_while_it_waits(
+                work.wait, missed, "all_reduce #2 on", f"while it waits in {told}"
+            )
+            later = dist.barrier(first, async_op=True)
+            behind = "is over, behind an earlier operation, waiting for rank(s) 1"
+            self.says_while_it_waits(later.wait, behind, "barrier #3 on", told)
+            self.all_reduce(second)
+            work.wait(_LONG)
+            later.wait(_LONG)
+        else:
+            self.all_reduce(second)
+            torch.openreg.synchronize()
+            self.all_reduce(first)
+            dist.barrier(first)
+        self.meet("over")
+
+    def test_a_wait_for_messages_with_its_own_timeout_says_the_same(self):
+        first, second = self.begin(met=True, timeout=_LONG)
+        told = f"while it waits in {self.who_waits('all_reduce #2', second)}"
+        large = torch.ones(100_000, device=self.device)
+        if self.rank == 0:
+            missed = f"is over, waiting for rank(s) 1 (pid {self.pids[1]})"
+            works = [
+                dist.irecv(self.tensor(), 1, first, tag=3),
+                dist.isend(large, 1, first, tag=4),
+                *dist.batch_isend_irecv([dist.P2POp(dist.irecv, large.clone(), 1, first, 5)]),
+            ]
+            for work in works:
+                self.says_while_it_waits(work.wait, missed, told)
+            from_any = dist.irecv(self.tensor(), None, first, tag=6)
+            self.says_while_it_waits(from_any.wait, "is over, waiting for a message from any rank")
+            self.all_reduce(second)
+            for work in (*works, from_any):
+                work.wait(_LONG)
+        else:
+            self.all_reduce(second)
+            torch.openreg.synchronize()
+            dist.send(self.tensor(), 0, first, tag=3)
+            dist.recv(large, 0, first, tag=4)
+            dist.send(large, 0, first, tag=5)
+            dist.send(self.tensor(), 0, first, tag=6)
+            torch.openreg.synchronize()
+        self.meet("over")
+
+    def test_a_monitored_barrier_says_where_the_missing_wait(self):
+        first, second = self.begin(met=True, timeout=_LONG)
+        told = f"; rank 1 (pid {self.pids[1]}) runs; it waits in "
+        told += self.who_waits("all_reduce #2", second)
+        if self.rank == 0:
+            barrier = self.backend(first).monitored_barrier
+            end = time.monotonic() + _LONG.total_seconds()
+            said = ""
+            while time.monotonic() < end and told not in said:
+                with self.raises(dist.DistBackendError, "rank 1 did not come") as caught:
+                    barrier(datetime.timedelta(milliseconds=100))
+                said = str(caught.exception)
+            self.assertIn(told, said)
+        self.all_reduce(second)
         torch.openreg.synchronize()
         self.meet("over")
 

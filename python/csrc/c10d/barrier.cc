@@ -3,14 +3,72 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <iterator>
+#include <memory>
+#include <sstream>
 #include <thread>
 
+#include "python/csrc/c10d/presence.h"
 #include "python/csrc/c10d/process_group.h"
 #include "python/csrc/runtime/device.h"
 
 namespace torch_openreg {
 
 using Clock = std::chrono::steady_clock;
+
+namespace {
+
+// Who is to write a key.
+struct Awaited {
+  int rank;
+  std::string key;
+  std::unique_ptr<Presence> presence;
+};
+
+// Until nobody is missing any more, `deadline`, or one of them has ended: then says so. Ctrl-C ends
+// it.
+std::string await(c10d::Store& store, std::vector<Awaited>& missing, Clock::time_point deadline) {
+  constexpr std::chrono::milliseconds kLookInterval{100};
+  const auto drop_those_who_came = [&] {
+    std::erase_if(missing, [&](const Awaited& awaited) { return store.check({awaited.key}); });
+  };
+  auto next_look = Clock::now() + kLookInterval;
+  while (!missing.empty()) {
+    if (store.check({missing.front().key})) {
+      drop_those_who_came();
+      continue;
+    }
+    const auto now = Clock::now();
+    if (now >= std::min(next_look, deadline)) {
+      std::string gone;
+      for (std::size_t i = 0; i < missing.size() && gone.empty(); ++i) {
+        gone = missing[i].presence->find_gone();
+        gone = gone.empty() || store.check({missing[i].key}) ? "" : gone;  // it came and left
+      }
+      drop_those_who_came();
+      if (!gone.empty() || now >= deadline) {
+        return gone;
+      }
+      next_look = now + kLookInterval;
+    }
+    check_signals();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return "";
+}
+
+std::string tell_late(const std::vector<Awaited>& missing, std::chrono::milliseconds timeout) {
+  std::vector<int> ranks;
+  std::string known;
+  for (const Awaited& awaited : missing) {
+    ranks.push_back(awaited.rank);
+    known += awaited.presence->tell_of({awaited.rank}, "");
+  }
+  return c10::str(ranks.size() == 1 ? "rank " : "ranks ", c10::Join(", ", ranks),
+                  " did not come within ", timeout.count(), " ms", known);
+}
+
+}  // namespace
 
 // Never a device that the group does not use already, if it uses one: a barrier must not make
 // another communicator, which the other ranks might not make.
@@ -36,7 +94,7 @@ ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::barrier(const c10d::BarrierOptions& 
   return run(call, [](const Target& to) { return occlBarrier(to.comm, to.stream, to.options); });
 }
 
-void ProcessGroupOCCL::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
+void ProcessGroupOCCL::monitoredBarrier(const c10d::BarrierOptions& opts, bool /*wait_all_ranks*/) {
   const GilReleaseIfHeld no_gil;
   const auto group = identity();
   const auto timeout = opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout;
@@ -44,52 +102,40 @@ void ProcessGroupOCCL::monitoredBarrier(const c10d::BarrierOptions& opts, bool w
   // Counted in the store, so that a later group that meets in it does not read these keys.
   const std::int64_t number = store_->add(c10::str("occl/monitored_barriers_of_rank_", rank_), 1);
   const std::string prefix = c10::str("occl/monitored_barrier/", number, "/");
-  const auto await = [&](const std::string& key, Clock::time_point until) {
-    while (!store_->check({prefix + key})) {
-      if (Clock::now() >= until) {
-        return false;
-      }
-      check_signals();
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return true;
-  };
-  const auto fail = [&](const std::string& detail) {
-    const std::string message = failure_message(
-        *group, "monitored_barrier", static_cast<std::uint64_t>(number), occlTimeout, detail);
-    report(FailureReports::Of::kMonitoredBarrier, message);
-    C10_THROW_ERROR(DistBackendError, message);
-  };
+  std::vector<Awaited> missing;
+  for (int peer = rank_ == 0 ? 1 : 0; peer < (rank_ == 0 ? size_ : 1); ++peer) {
+    std::vector<Announcement> own = announcements_of_peers();
+    std::erase_if(own, [peer](const Announcement& of) { return of.rank != peer; });
+    missing.push_back({peer, prefix + (rank_ == 0 ? std::to_string(peer) : "result"),
+                       std::make_unique<Presence>(std::move(own))});
+  }
   if (rank_ != 0) {
     store_->set(prefix + std::to_string(rank_), "1");
-    // Rank 0 decides at its deadline, which may lie a little later than ours.
-    if (!await("result", deadline + timeout)) {
-      fail(c10::str("rank 0 did not come within ", timeout.count(), " ms"));
-    }
-    const std::string result = store_->get_to_str(prefix + "result");
-    if (result != "ok") {
-      fail(result);
-    }
+  }
+  // Rank 0 decides at its deadline, which may lie a little later than ours.
+  const std::string gone = await(*store_, missing, rank_ == 0 ? deadline : deadline + timeout);
+  occlResult_t result = gone.empty() ? occlTimeout : occlRemoteError;
+  std::string detail = gone.empty() ? tell_late(missing, timeout) : gone;
+  if (missing.empty() && rank_ != 0) {
+    std::istringstream told(store_->get_to_str(prefix + "result"));
+    int code = occlInternalError;
+    told >> code;
+    result = static_cast<occlResult_t>(code);
+    detail.assign(std::istreambuf_iterator<char>(told >> std::ws), {});
+  } else if (missing.empty()) {
+    result = occlSuccess;
+  }
+  if (rank_ == 0) {
+    store_->set(prefix + "result", c10::str(static_cast<int>(result), " ", detail));
+  }
+  if (result == occlSuccess) {
     reports_->forget(FailureReports::Of::kMonitoredBarrier);
     return;
   }
-  std::vector<std::string> missing;
-  for (int peer = 1; peer < size_ && (missing.empty() || wait_all_ranks); ++peer) {
-    if (!await(std::to_string(peer), deadline)) {
-      missing.push_back(std::to_string(peer));
-    }
-  }
-  if (missing.empty()) {
-    store_->set(prefix + "result", "ok");
-    reports_->forget(FailureReports::Of::kMonitoredBarrier);
-    return;
-  }
-  const std::string detail =
-      c10::str(missing.size() == 1 ? "rank " : "ranks ", c10::Join(", ", missing),
-               wait_all_ranks ? "" : " (and perhaps others)", " did not come within ",
-               timeout.count(), " ms");
-  store_->set(prefix + "result", detail);
-  fail(detail);
+  const std::string message = failure_message(*group, "monitored_barrier",
+                                              static_cast<std::uint64_t>(number), result, detail);
+  report(FailureReports::Of::kMonitoredBarrier, message);
+  C10_THROW_ERROR(DistBackendError, message);
 }
 
 }  // namespace torch_openreg

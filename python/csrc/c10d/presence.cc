@@ -13,6 +13,8 @@
 #include <sstream>
 #include <utility>
 
+#include "occl/api/occl_debug.h"
+
 namespace torch_openreg {
 namespace {
 
@@ -47,6 +49,19 @@ std::string start_of(long long pid) {
     fields >> field;
   }
   return field;
+}
+
+// Characters about ranks that have not come.
+constexpr std::size_t kMaxTold = 1000;
+
+// "waits in ...", of a process that shares a communicator with this one; "" if it tells nothing.
+std::string wait_in_communicators(long long pid) {
+  char text[512] = "";
+  if (occlGetProcessWaits == nullptr ||  // an extra of OCCL's
+      occlGetProcessWaits(pid, text, sizeof(text)) != occlSuccess || text[0] == '\0') {
+    return "";
+  }
+  return c10::str("waits in ", text);
 }
 
 int open_pidfd(long long pid) {
@@ -167,6 +182,33 @@ Presence::Process Presence::find(int rank) {
     }
   }
   return {0, -1};
+}
+
+std::string Presence::tell_of(const std::vector<int>& missing, const char* runs_and) {
+  std::string text;
+  for (const int rank : missing) {
+    if (text.size() > kMaxTold) {
+      break;
+    }
+    try {
+      const Process process = find(rank);
+      text +=
+          process.pid == 0
+              ? c10::str("; rank ", rank,
+                         " has not made the group where this rank can see it: it has not "
+                         "started, or ended before that")
+              : c10::str("; rank ", rank, " (pid ", process.pid, ") ",
+                         process.pidfd < 0 ? "ended" : "runs", process.pidfd < 0 ? "" : runs_and);
+      std::string waits = find_wait(rank);
+      if (waits.empty() && process.pid != 0) {
+        waits = wait_in_communicators(process.pid);
+      }
+      text += waits.empty() ? "" : "; it " + waits;
+    } catch (const std::exception&) {
+      break;  // the store says no more
+    }
+  }
+  return text;
 }
 
 }  // namespace torch_openreg

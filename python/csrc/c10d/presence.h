@@ -65,6 +65,9 @@ class Presence {
   // What ToldWait tells of `rank`: "waits in ...", "has given up ..."; "" if nothing. Does not
   // block; throws what the store throws.
   std::string find_wait(int rank) const;
+  // "; rank 1 (pid 4711) runs" + `runs_and` + "; it waits in ...": what is known of ranks that have
+  // not come in time. Does not block; throws nothing.
+  std::string tell_of(const std::vector<int>& missing, const char* runs_and);
 
  private:
   struct Peer {

@@ -116,8 +116,8 @@ class ProcessGroupOCCL final : public c10d::Backend {
   WorkPtr recv(Tensors& tensors, int source, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
   WorkPtr barrier(const c10d::BarrierOptions& opts) override;
-  // Through the store, so it works when communicators do not. Rank 0 names the ranks that did not
-  // come: the first one, or all of them (wait_all_ranks).
+  // Through the store, so it works when communicators do not. Rank 0 names all ranks that did not
+  // come, whatever wait_all_ranks is; one that has ended, at once.
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
   // ---- batches (batch.cc)

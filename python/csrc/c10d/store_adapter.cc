@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "occl/api/occl_debug.h"
 #include "python/csrc/c10d/errors.h"
 
 namespace torch_openreg {
@@ -28,18 +27,6 @@ constexpr std::chrono::microseconds kLongestPause{10000};
 constexpr std::int64_t kTryOnly_ms = 1;
 // Between two looks at peers that have not come.
 constexpr std::chrono::milliseconds kPresenceInterval{100};
-// Characters about ranks that have not come.
-constexpr std::size_t kMaxTold = 1000;
-
-// "waits in ...", of a process that shares a communicator with this one; "" if it tells nothing.
-std::string wait_in_communicators(long long pid) {
-  char text[512] = "";
-  if (occlGetProcessWaits == nullptr ||  // an extra of OCCL's
-      occlGetProcessWaits(pid, text, sizeof(text)) != occlSuccess || text[0] == '\0') {
-    return "";
-  }
-  return c10::str("waits in ", text);
-}
 
 }  // namespace
 
@@ -140,29 +127,7 @@ std::string StoreAdapter::find_gone() {
 }
 
 std::string StoreAdapter::tell_of(const std::vector<int>& missing) {
-  std::string text;
-  for (const int rank : missing) {
-    if (presence_ == nullptr || text.size() > kMaxTold) {
-      break;
-    }
-    try {
-      const Presence::Process process = presence_->find(rank);
-      text += process.pid == 0
-                  ? c10::str("; rank ", rank,
-                             " has not made the group where this rank can see it: it has not "
-                             "started, or ended before that")
-                  : c10::str("; rank ", rank, " (pid ", process.pid,
-                             process.pidfd >= 0 ? ") runs, and has not used the group" : ") ended");
-      std::string waits = presence_->find_wait(rank);
-      if (waits.empty() && process.pid != 0) {
-        waits = wait_in_communicators(process.pid);
-      }
-      text += waits.empty() ? "" : "; it " + waits;
-    } catch (const std::exception&) {
-      break;  // the store says no more
-    }
-  }
-  return text;
+  return presence_ == nullptr ? "" : presence_->tell_of(missing, ", and has not used the group");
 }
 
 void StoreAdapter::throw_gone(const std::string& why) const {
