@@ -1,5 +1,6 @@
 // What a stranger, or a rank that has gone mad, may send while a communicator is made: to rank 0,
-// to another rank, to the process that serves a unique id; and ids that are none.
+// to another rank, to one that lets others in, to one that comes, to the process that serves a
+// unique id; and ids that are none.
 //
 // Input: one byte that chooses whom, then messages: two bytes of length, one of flags, the bytes.
 #include <fcntl.h>
@@ -12,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "occl/bootstrap/keeper.h"
 #include "occl/bootstrap/local_socket.h"
 #include "occl/bootstrap/rendezvous.h"
 #include "occl/bootstrap/unique_id.h"
@@ -211,6 +213,50 @@ void FuzzJoiner(std::vector<Message> messages) {
   leader.join();
 }
 
+// Whatever strangers have said, a rank that knows the secret is let in.
+void FuzzKeeper(std::vector<Message> messages) {
+  FuzzMeeting meeting(std::move(messages));
+  UniqueFd file;
+  std::shared_ptr<ControlSegment> segment;
+  if (!ControlSegment::Create(kRanks, &file).ok()) return;
+  if (!ControlSegment::Map(file, kRanks, &segment).ok()) return;
+  std::shared_ptr<Keeper> keeper;
+  const auto fail = [](ControlSegment*, int, const Status&) { Check(false, "there is room"); };
+  const Status started = Keeper::Start(&meeting, MakeOptions(0), std::move(file), segment, fail,
+                                       &meeting.found, &keeper);
+  if (started.ok()) {
+    RendezvousOptions options = MakeOptions(2);
+    options.deadline = Deadline::After(10'000);
+    const bool taken = segment->rank(2).let_in.load() != 0;
+    UniqueFd found;
+    const Status fetched = FetchSegment(&meeting, options, &meeting.found, &found);
+    // A stranger with the secret and a card may have been taken for the rank.
+    Check(fetched.ok() || taken || fetched.code() == occlMismatch, "the rank is let in");
+  }
+  for (int r = 0; r < kRanks; ++r) segment->rank(r).let_in.store(1);  // the door is closed
+}
+
+void FuzzFetch(std::vector<Message> messages) {
+  FuzzMeeting meeting({});
+  const std::string name = RandomSocketName();
+  UniqueFd listener;
+  if (!Listen(name, &listener).ok()) return;
+  LeaderInfo& info = meeting.found;
+  info.magic = kBootstrapMagic;
+  info.version = OCCL_VERSION;
+  info.nranks = kRanks;
+  info.host = OwnHostId();
+  std::memcpy(info.socket_name, name.c_str(), name.size() + 1);
+  std::thread leader([&] { PlayLeader(listener, std::move(messages)); });
+  LeaderInfo found = {};
+  UniqueFd file;
+  std::shared_ptr<ControlSegment> segment;
+  if (FetchSegment(&meeting, MakeOptions(1), &found, &file).ok()) {
+    static_cast<void>(ControlSegment::Map(file, kRanks, &segment).ok());
+  }
+  leader.join();
+}
+
 void FuzzServer(std::vector<Message> messages) {
   occlUniqueId id;
   if (!CreateUniqueId(&id).ok()) return;
@@ -257,7 +303,7 @@ void FuzzNotice(const uint8_t* data, size_t size) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   auto messages = occl::ReadMessages(data + 1, size - 1);
-  switch (data[0] % 5) {
+  switch (data[0] % 7) {
     case 0:
       occl::FuzzLeader(std::move(messages));
       break;
@@ -270,8 +316,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 3:
       occl::FuzzId(data + 1, size - 1);
       break;
-    default:
+    case 4:
       occl::FuzzNotice(data + 1, size - 1);
+      break;
+    case 5:
+      occl::FuzzKeeper(std::move(messages));
+      break;
+    default:
+      occl::FuzzFetch(std::move(messages));
   }
   return 0;
 }

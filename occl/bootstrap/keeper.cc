@@ -1,176 +1,97 @@
 #include "occl/bootstrap/keeper.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <unistd.h>
+#include <time.h>
 
-#include <cerrno>
+#include <algorithm>
+#include <cstring>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "occl/bootstrap/doorman.h"
 #include "occl/bootstrap/local_socket.h"
 
 namespace occl {
 namespace {
 
-constexpr int64_t kHelloTimeout_ms = 5000;  // from connect to hello
-constexpr int64_t kSendTimeout_ms = 10'000;
-constexpr int kPoll_ms = 200;
-constexpr size_t kMaxStrangers = 64;
-constexpr useconds_t kShortage_us = 20'000;
+constexpr int64_t kAskAgain_ns = 5'000'000;
+// Between two looks for why nobody answers.
+constexpr int64_t kSlice_ms = 1000;
+// Of a keeper that lives and turns this rank away without a word.
+constexpr int kMostRefusals = 200;
 
-struct Stranger {
-  UniqueFd socket;
-  Deadline deadline;
-};
+uint64_t RandomAttempt() {
+  const Secret random = RandomSecret();
+  uint64_t attempt;
+  std::memcpy(&attempt, random.bytes, sizeof(attempt));
+  return attempt | 1;
+}
+
+Status Ask(Meeting* meeting, const RendezvousOptions& options, const LeaderInfo& info,
+           const UniqueFd& socket, uint64_t attempt, Notice* notice, std::vector<UniqueFd>* fds) {
+  Hello hello = {};
+  hello.magic = kBootstrapMagic;
+  hello.secret = info.secret;
+  hello.attempt = attempt;
+  hello.card = OwnCard(options);
+  OCCL_RETURN_IF_ERROR(SendMessage(socket, &hello, sizeof(hello), {}, options.deadline));
+  while (true) {
+    const int64_t remaining_ms = options.deadline.RemainingNs() / 1'000'000;
+    const Status got = ReceiveMessage(socket, notice, sizeof(*notice), fds,
+                                      Deadline::After(std::min(remaining_ms + 1, kSlice_ms)));
+    if (got.code() != occlTimeout) return got;
+    OCCL_RETURN_IF_ERROR(meeting->CheckFailure(info));
+    if (options.deadline.Passed()) return LeaderSilent(options, info);
+  }
+}
 
 }  // namespace
 
-struct Keeper::Server {
-  std::shared_ptr<Keeper> keeper;
-  std::string name;
-  int nranks;
-  int rank;
-  Secret secret;
-  UniqueFd listener;
-  UniqueFd segment;
-  UniqueFd spare;          // given up to let a rank in where no descriptor is left
-  std::vector<bool> come;  // by rank
-  size_t missing;
-  std::vector<Stranger> strangers;
+Keeper::~Keeper() { Doorman::Get().Retire(door_); }
 
-  void Run();
-  void AcceptAll();
-  // False: not one of us, or not in its right mind.
-  void Answer(const UniqueFd& socket);
-  Status Check(const RankCard& card) const;
-};
-
-// Whoever sends anything but a hello with the right secret is turned away.
-void Keeper::Server::Answer(const UniqueFd& socket) {
-  Hello hello;
-  const Status got = ReceiveMessage(socket, &hello, sizeof(hello), nullptr, Deadline::After(0));
-  if (!got.ok() || hello.magic != kBootstrapMagic || !SameSecret(hello.secret, secret)) return;
-  const Status fits = Check(hello.card);
-  const Notice notice = MakeNotice(fits);
-  std::vector<int> fds;
-  if (fits.ok()) fds.push_back(segment.get());
-  const Status sent =
-      SendMessage(socket, &notice, sizeof(notice), fds, Deadline::After(kSendTimeout_ms));
-  if (!fits.ok() || !sent.ok()) return;
-  come[hello.card.rank] = true;
-  --missing;
-}
-
-Status Keeper::Server::Check(const RankCard& card) const {
-  if (card.version != OCCL_VERSION) {
-    return Error(occlMismatch, "init of %s: rank %d has OCCL %d, rank %d (pid %lld) has OCCL %u",
-                 name.c_str(), rank, OCCL_VERSION, card.rank, static_cast<long long>(card.pid),
-                 card.version);
-  }
-  if (card.nranks != nranks) {
-    return Error(
-        occlMismatch, "init of %s: rank %d was told nranks = %d, rank %d (pid %lld) nranks = %d",
-        name.c_str(), rank, nranks, card.rank, static_cast<long long>(card.pid), card.nranks);
-  }
-  if (card.rank < 0 || card.rank >= nranks || come[card.rank]) {
-    return Error(occlMismatch, "init of %s: a second process (pid %lld) says it is rank %d",
-                 name.c_str(), static_cast<long long>(card.pid), card.rank);
-  }
-  return Status();
-}
-
-void Keeper::Server::AcceptAll() {
-  while (strangers.size() < kMaxStrangers) {
-    Status shortage;
-    UniqueFd socket = AcceptSameUser(listener, &shortage);
-    if (!shortage.ok()) {
-      // The listener stays readable: look away for a moment.
-      if (!spare.valid()) usleep(kShortage_us);
-      spare.Reset();
-    }
-    if (!socket.valid()) return;
-    strangers.push_back({std::move(socket), Deadline::After(kHelloTimeout_ms)});
-  }
-}
-
-void Keeper::Server::Run() {
-  Deadline end;  // never, until the keeper retires
-  bool retired = false;
-  std::vector<pollfd> polls;
-  while (missing > 0 && !end.Passed()) {
-    if (!retired && keeper->retired_.load(std::memory_order_relaxed)) {
-      retired = true;
-      end = Deadline::After(kGrace_ms);
-    }
-    polls.assign(1, {listener.get(), POLLIN, 0});
-    for (const Stranger& stranger : strangers) {
-      polls.push_back({stranger.socket.get(), POLLIN, 0});
-    }
-    if (poll(polls.data(), polls.size(), kPoll_ms) < 0 && errno != EINTR) return;
-    std::vector<Stranger> remaining;
-    for (size_t i = 0; i < strangers.size(); ++i) {
-      if (polls[1 + i].revents != 0) {
-        Answer(strangers[i].socket);
-      } else if (!strangers[i].deadline.Passed()) {
-        remaining.push_back(std::move(strangers[i]));
-      }
-    }
-    strangers = std::move(remaining);
-    if (!spare.valid()) spare = UniqueFd(fcntl(listener.get(), F_DUPFD_CLOEXEC, 0));
-    AcceptAll();
-  }
-}
-
-Status Keeper::Start(Meeting* meeting, const RendezvousOptions& options, UniqueFd segment,
-                     LeaderInfo* info, std::shared_ptr<Keeper>* keeper) {
+Status Keeper::Start(Meeting* meeting, const RendezvousOptions& options, UniqueFd file,
+                     std::shared_ptr<ControlSegment> segment, Fail fail, LeaderInfo* info,
+                     std::shared_ptr<Keeper>* keeper) {
   *info = OwnLeaderInfo(options.nranks, options.rank);
   meeting->ChooseAddress(info);
-  auto made = std::make_shared<Keeper>();
-  auto server = std::make_unique<Server>();
-  server->keeper = made;
-  server->name = options.name;
-  server->nranks = options.nranks;
-  server->rank = options.rank;
-  server->secret = info->secret;
-  server->segment = std::move(segment);
-  server->come.assign(options.nranks, false);
-  server->come[options.rank] = true;
-  server->missing = options.nranks - 1;
+  auto door = std::make_unique<Door>();
+  door->name = options.name;
+  door->rank = options.rank;
+  door->secret = info->secret;
+  door->file = std::move(file);
+  door->segment = std::move(segment);
+  ControlSegment* const mapped = door->segment.get();
+  door->fail = [mapped, rank = options.rank, fail = std::move(fail)](const Status& status) {
+    fail(mapped, rank, status);
+  };
+  mapped->rank(options.rank).let_in.store(RandomAttempt(), std::memory_order_release);
   OCCL_RETURN_IF_ERROR(
-      Listen(PrintableText(info->socket_name, sizeof(info->socket_name)), &server->listener));
-  OCCL_RETURN_IF_ERROR(meeting->Publish(*info));
-  if (server->missing > 0) {
-    try {
-      // Nobody joins it: it uses nothing but what it owns, and ends by itself.
-      std::thread([server = std::move(server)] { server->Run(); }).detach();
-    } catch (const std::system_error& error) {
-      return SystemError(error.code().value(), "starting the thread that brings ranks together");
-    }
+      Listen(PrintableText(info->socket_name, sizeof(info->socket_name)), &door->listener));
+  if (!AllLetIn(mapped)) {
+    uint64_t id = 0;
+    OCCL_RETURN_IF_ERROR(Doorman::Get().Keep(std::move(door), &id));
+    *keeper = std::make_shared<Keeper>(id);
   }
-  *keeper = std::move(made);
-  return Status();
+  return meeting->Publish(*info);
 }
 
 Status FetchSegment(Meeting* meeting, const RendezvousOptions& options, LeaderInfo* info,
                     UniqueFd* segment) {
-  UniqueFd socket;
-  OCCL_RETURN_IF_ERROR(ConnectToLeader(meeting, options, info, &socket));
-  Hello hello = {};
-  hello.magic = kBootstrapMagic;
-  hello.secret = info->secret;
-  hello.card = OwnCard(options);
-  Status sent = SendMessage(socket, &hello, sizeof(hello), {}, options.deadline);
-  if (sent.code() == occlRemoteError) return LeaderGone(options, *info);
-  OCCL_RETURN_IF_ERROR(sent);
+  const uint64_t attempt = RandomAttempt();
   Notice notice;
   std::vector<UniqueFd> fds;
-  Status got = ReceiveMessage(socket, &notice, sizeof(notice), &fds, options.deadline);
+  Status got;
+  for (int refusals = 0; refusals < kMostRefusals; ++refusals) {
+    UniqueFd socket;
+    OCCL_RETURN_IF_ERROR(ConnectToLeader(meeting, options, info, &socket));
+    got = Ask(meeting, options, *info, socket, attempt, &notice, &fds);
+    // Turned away without a word: too many wait there, or the keeper has gone.
+    if (got.code() != occlRemoteError || options.deadline.Passed()) break;
+    OCCL_RETURN_IF_ERROR(meeting->CheckFailure(*info));
+    const timespec pause = {0, kAskAgain_ns};
+    nanosleep(&pause, nullptr);
+  }
   if (got.code() == occlRemoteError) return LeaderGone(options, *info);
-  if (got.code() == occlTimeout) return LeaderSilent(options, *info);
   OCCL_RETURN_IF_ERROR(got);
   OCCL_RETURN_IF_ERROR(FromNotice(notice));
   if (fds.size() != 1) {

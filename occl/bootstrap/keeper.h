@@ -4,7 +4,8 @@
 #ifndef OCCL_BOOTSTRAP_KEEPER_H_
 #define OCCL_BOOTSTRAP_KEEPER_H_
 
-#include <atomic>
+#include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "occl/base/status.h"
@@ -13,21 +14,25 @@
 
 namespace occl {
 
-// A thread that serves until all ranks have come, however soon the keeper's own communicator is
-// destroyed; after that for kGrace_ms only. Thread-safe.
+// Serves until all ranks have come, however soon the keeper's own communicator is destroyed; after
+// that for Doorman::kGrace_ms only.
 class Keeper {
  public:
-  static constexpr int64_t kGrace_ms = 60'000;
+  // What to do with the segment where nobody can be let in any more, from another thread.
+  using Fail = std::function<void(ControlSegment*, int rank, const Status&)>;
 
-  // Serves `segment` to the ranks that `meeting` brings.
-  static Status Start(Meeting* meeting, const RendezvousOptions& options, UniqueFd segment,
-                      LeaderInfo* info, std::shared_ptr<Keeper>* keeper);
+  // Serves `file`, mapped as `segment`, to the ranks that `meeting` brings.
+  static Status Start(Meeting* meeting, const RendezvousOptions& options, UniqueFd file,
+                      std::shared_ptr<ControlSegment> segment, Fail fail, LeaderInfo* info,
+                      std::shared_ptr<Keeper>* keeper);
+  explicit Keeper(uint64_t door) : door_(door) {}
   // The keeper's communicator goes.
-  void Retire() { retired_.store(true, std::memory_order_relaxed); }
+  ~Keeper();
+  Keeper(const Keeper&) = delete;
+  Keeper& operator=(const Keeper&) = delete;
 
  private:
-  struct Server;
-  std::atomic<bool> retired_{false};
+  const uint64_t door_;
 };
 
 // Gets the segment from the keeper, whom `meeting` names. *info: who that is.

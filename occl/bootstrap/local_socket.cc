@@ -38,6 +38,11 @@ Status WaitFor(const UniqueFd& socket, short events, const Deadline& deadline) {
 
 }  // namespace
 
+bool Readable(const UniqueFd& socket) {
+  pollfd poll_one = {socket.get(), POLLIN, 0};
+  return poll(&poll_one, 1, 0) > 0;
+}
+
 std::string RandomSocketName() {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string name = "occl-";
@@ -67,8 +72,10 @@ Status Connect(const std::string& name, UniqueFd* connected) {
   sockaddr_un address;
   const socklen_t size = FillAddress(name, &address);
   if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0) {
-    // EAGAIN: the backlog is full, which is as good as "not yet".
-    if (errno == ECONNREFUSED || errno == EAGAIN) {
+    if (errno == EAGAIN) {
+      return Error(occlTimeout, "too many wait at the bootstrap socket %s", name.c_str());
+    }
+    if (errno == ECONNREFUSED) {
       return Error(occlRemoteError, "nobody listens on the bootstrap socket %s", name.c_str());
     }
     return SystemError(errno, "connecting to the bootstrap socket");

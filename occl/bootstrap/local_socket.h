@@ -18,8 +18,10 @@ inline constexpr size_t kMaxFdsPerMessage = 200;  // the kernel's limit is 253
 // A name nobody can guess.
 std::string RandomSocketName();
 Status Listen(const std::string& name, UniqueFd* listener);
-// occlRemoteError if nobody listens there (yet, or any more).
+// occlRemoteError if nobody listens there (yet, or any more), occlTimeout if too many wait there.
 Status Connect(const std::string& name, UniqueFd* socket);
+// Something has come, or the end has; never blocks.
+bool Readable(const UniqueFd& socket);
 // Accepts one connection that is waiting; an invalid descriptor if there is none or if its owner is
 // another user, who is turned away. *shortage: not ok where it cannot be taken for want of
 // descriptors or memory; it goes on waiting then.

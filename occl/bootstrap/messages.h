@@ -61,6 +61,7 @@ static_assert(sizeof(RankCard) <= kCardBytes);
 struct Hello {
   uint64_t magic;
   Secret secret;
+  uint64_t attempt;  // to come: at random, not 0, and the same where the rank has to ask again
   RankCard card;
 };
 

@@ -96,7 +96,7 @@ UniqueFd PidFdOfSocketPeer(int socket) {
   // The pid could have been reused between the two calls only if the peer had ended, and then the
   // socket is at its end.
   char byte;
-  if (recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) pidfd.Reset();
+  if (pidfd.valid() && recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) pidfd.Reset();
   return pidfd;
 }
 

@@ -37,7 +37,7 @@ Secret RandomSecret();
 bool SameSecret(const Secret& a, const Secret& b);
 
 // A descriptor that becomes readable when the process at the other end of a connected socket ends;
-// invalid if the kernel has no such thing.
+// invalid if the kernel has no such thing, or for want of descriptors (errno).
 UniqueFd PidFdOfSocketPeer(int socket);
 UniqueFd PidFdOfSelf();
 // Of a process that is known to live; invalid if it runs in another pid namespace, where its number

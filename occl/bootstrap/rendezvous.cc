@@ -36,24 +36,30 @@ Status CheckLeader(const RendezvousOptions& options, const LeaderInfo& info) {
   return Status();
 }
 
-Status ReceiveNotice(const UniqueFd& socket, const RendezvousOptions& options,
+// Why the leader, who has closed the connection, does not answer.
+Status WhyGone(Meeting* meeting, const RendezvousOptions& options, const LeaderInfo& info) {
+  const Status told = meeting->CheckFailure(info);
+  return told.ok() ? LeaderGone(options, info) : told;
+}
+
+Status ReceiveNotice(Meeting* meeting, const UniqueFd& socket, const RendezvousOptions& options,
                      const LeaderInfo& info, std::vector<UniqueFd>* fds, Notice* notice) {
   const int64_t remaining_ns = options.deadline.RemainingNs();
   const Deadline deadline = remaining_ns == INT64_MAX
                                 ? Deadline()
                                 : Deadline::After(remaining_ns / 1'000'000 + kGrace_ms);
   Status got = ReceiveMessage(socket, notice, sizeof(*notice), fds, deadline);
-  if (got.code() == occlRemoteError) return LeaderGone(options, info);
+  if (got.code() == occlRemoteError) return WhyGone(meeting, options, info);
   if (got.code() == occlTimeout) return LeaderSilent(options, info);
   OCCL_RETURN_IF_ERROR(got);
   return FromNotice(*notice);
 }
 
-Status ReceiveSegment(const UniqueFd& socket, const RendezvousOptions& options,
+Status ReceiveSegment(Meeting* meeting, const UniqueFd& socket, const RendezvousOptions& options,
                       const LeaderInfo& info, Gathering* gathering) {
   Notice notice;
   std::vector<UniqueFd> fds;
-  OCCL_RETURN_IF_ERROR(ReceiveNotice(socket, options, info, &fds, &notice));
+  OCCL_RETURN_IF_ERROR(ReceiveNotice(meeting, socket, options, info, &fds, &notice));
   if (fds.size() != 1) {
     return Error(occlInternalError, "init of %s: rank 0 sent %zu descriptors instead of a segment",
                  options.name, fds.size());
@@ -70,7 +76,7 @@ Status ReceiveSegment(const UniqueFd& socket, const RendezvousOptions& options,
   fds.clear();
   while (fds.size() < expected) {
     const size_t before = fds.size();
-    OCCL_RETURN_IF_ERROR(ReceiveNotice(socket, options, info, &fds, &notice));
+    OCCL_RETURN_IF_ERROR(ReceiveNotice(meeting, socket, options, info, &fds, &notice));
     if (fds.size() == before || fds.size() > expected) {
       return Error(occlInternalError, "init: %zu process descriptors came instead of %zu",
                    fds.size(), expected);
@@ -114,7 +120,7 @@ Status ConnectToLeader(Meeting* meeting, const RendezvousOptions& options, Leade
     const std::string name = PrintableText(info->socket_name, sizeof(info->socket_name));
     Status connected = Connect(name, socket);
     if (connected.ok()) return CheckLeader(options, *info);
-    if (connected.code() != occlRemoteError) return connected;
+    if (connected.code() != occlRemoteError && connected.code() != occlTimeout) return connected;
     Status same = CheckLeader(options, *info);
     if (same.code() == occlNotSupported) {
       meeting->ReportFailure(*info, same);
@@ -164,20 +170,20 @@ Status JoinRendezvous(Meeting* meeting, const RendezvousOptions& options, Gather
   hello.secret = info.secret;
   hello.card = OwnCard(options);
   Status sent = SendMessage(socket, &hello, sizeof(hello), {}, options.deadline);
-  if (sent.code() == occlRemoteError) return LeaderGone(options, info);
+  if (sent.code() == occlRemoteError) return WhyGone(meeting, options, info);
   OCCL_RETURN_IF_ERROR(sent);
   bool direct = true;
-  Status prepared = ReceiveSegment(socket, options, info, gathering);
+  Status prepared = ReceiveSegment(meeting, socket, options, info, gathering);
   if (prepared.ok()) prepared = options.prepare(*gathering, &direct);
   Notice mapped =
       MakeNotice(prepared.ok() ? prepared : CannotTakePart(options.name, options.rank, prepared));
   mapped.direct = direct;
   sent = SendMessage(socket, &mapped, sizeof(mapped), {}, options.deadline);
   OCCL_RETURN_IF_ERROR(prepared);
-  if (sent.code() == occlRemoteError) return LeaderGone(options, info);
+  if (sent.code() == occlRemoteError) return WhyGone(meeting, options, info);
   OCCL_RETURN_IF_ERROR(sent);
   Notice go;
-  OCCL_RETURN_IF_ERROR(ReceiveNotice(socket, options, info, nullptr, &go));
+  OCCL_RETURN_IF_ERROR(ReceiveNotice(meeting, socket, options, info, nullptr, &go));
   gathering->direct = go.direct == 1;
   return Status();
 }

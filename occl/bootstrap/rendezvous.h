@@ -27,6 +27,9 @@ class Meeting {
   // left from an earlier communicator.
   virtual Status Find(LeaderInfo* info, const Deadline& deadline) = 0;
   virtual void ReportFailure(const LeaderInfo& info, const Status& status) = 0;
+  // By the leader, for those who come later. Not where the next init may use the same place: they
+  // would take this one's failure for that of theirs.
+  virtual void ReportEnd(const LeaderInfo& /*info*/, const Status& /*status*/) {}
   // Called by the leader now and then: why a rank cannot come.
   virtual Status CheckFailure(const LeaderInfo& info) = 0;
   // Why somebody has ended the communicator without being in it; ok: nobody has.

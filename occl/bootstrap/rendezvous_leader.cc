@@ -1,4 +1,5 @@
 #include <poll.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -14,6 +15,8 @@ constexpr int64_t kHelloTimeout_ms = 5000;  // from connect to hello
 constexpr int64_t kFailureCheckInterval_ms = 1000;
 constexpr size_t kMaxStrangers = 64;  // connections that have not said hello yet
 constexpr int64_t kSendTimeout_ms = 10000;
+constexpr int kMostAtOnce = 256;
+constexpr int64_t kTell_ms = 100;  // why init has failed, to those who have not said hello
 
 struct Member {
   UniqueFd socket;
@@ -34,7 +37,11 @@ class Leader {
 
   Status Lead(Gathering* gathering) {
     Status status = LeadUntilGo(gathering);
-    if (!status.ok()) TellAll(status);
+    if (!status.ok()) {
+      TellAll(status);
+      meeting_->ReportEnd(info_, status);
+      TellThoseWhoWait(status);
+    }
     return status;
   }
 
@@ -51,7 +58,9 @@ class Leader {
   Status MissingRanks(const char* what) const;
   Status DeadMember(int rank) const;
   void TellAll(const Status& status);
-  size_t joined() const { return joined_; }
+  void TellThoseWhoWait(const Status& status);
+  // From the listener; invalid if nobody waits there.
+  Status Accept(UniqueFd* socket);
 
   Meeting* const meeting_;
   const RendezvousOptions& options_;
@@ -128,17 +137,35 @@ Status Leader::AcceptAll() {
       }
     }
     strangers_ = std::move(remaining);
-    while (strangers_.size() < kMaxStrangers) {
-      Status shortage;
-      UniqueFd socket = AcceptSameUser(listener_, &shortage);
-      OCCL_RETURN_IF_ERROR(shortage);
-      if (!socket.valid()) break;
-      strangers_.push_back({std::move(socket), Deadline::After(kHelloTimeout_ms)});
+    for (int i = 0; i < kMostAtOnce; ++i) {
+      Stranger stranger = {UniqueFd(), Deadline::After(kHelloTimeout_ms)};
+      OCCL_RETURN_IF_ERROR(Accept(&stranger.socket));
+      if (!stranger.socket.valid()) break;
+      if (Readable(stranger.socket)) {  // as a rule: who comes says hello at once
+        OCCL_RETURN_IF_ERROR(ReadHello(&stranger));
+        continue;
+      }
+      if (strangers_.size() >= kMaxStrangers) strangers_.erase(strangers_.begin());
+      strangers_.push_back(std::move(stranger));
     }
     if (options_.deadline.Passed()) return MissingRanks("did not come");
   }
   strangers_.clear();
   return Status();
+}
+
+Status Leader::Accept(UniqueFd* socket) {
+  while (true) {
+    Status shortage;
+    *socket = AcceptSameUser(listener_, &shortage);
+    // The kernel says so before it looks whether anybody waits.
+    if (shortage.ok() || !Readable(listener_)) return Status();
+    if (strangers_.empty()) {
+      return Error(shortage.code(), "init of %s: rank 0 (pid %d) cannot let others in: %s",
+                   options_.name, static_cast<int>(getpid()), shortage.message().c_str());
+    }
+    strangers_.erase(strangers_.begin());
+  }
 }
 
 // Whoever sends anything but a hello with the right secret is turned away: it may be a confused
@@ -179,9 +206,15 @@ Status Leader::Admit(UniqueFd socket, const Hello& hello) {
   }
   Member& member = members_[card.rank];
   member.pidfd = PidFdOfSocketPeer(socket.get());
+  const int error = errno;
   member.socket = std::move(socket);
   member.card = card;
   ++joined_;
+  if (!member.pidfd.valid() && (error == EMFILE || error == ENFILE || error == ENOMEM)) {
+    // Without it nobody would notice that the rank dies.
+    return SystemError(error, "init of %s: rank 0 (pid %d): a descriptor for rank %d",
+                       options_.name, static_cast<int>(getpid()), card.rank);
+  }
   return Status();
 }
 
@@ -270,6 +303,23 @@ void Leader::TellAll(const Status& status) {
     if (!member.socket.valid()) continue;
     static_cast<void>(
         SendMessage(member.socket, &notice, sizeof(notice), {}, Deadline::After(0)).ok());
+  }
+}
+
+// Who has connected and has not been let in would hear no more than that rank 0 has gone.
+void Leader::TellThoseWhoWait(const Status& status) {
+  if (!listener_.valid()) return;
+  strangers_.clear();
+  for (Member& member : members_) member.socket.Reset();  // descriptors, if that is what is missing
+  const Notice notice = MakeNotice(status);
+  const Deadline deadline = Deadline::After(kTell_ms);
+  for (int i = 0; i < kMostAtOnce && !deadline.Passed(); ++i) {
+    UniqueFd socket;
+    if (!Accept(&socket).ok() || !socket.valid()) return;
+    Hello hello;
+    if (!ReceiveMessage(socket, &hello, sizeof(hello), nullptr, deadline).ok()) continue;
+    if (hello.magic != kBootstrapMagic || !SameSecret(hello.secret, info_.secret)) continue;
+    static_cast<void>(SendMessage(socket, &notice, sizeof(notice), {}, Deadline::After(0)).ok());
   }
 }
 

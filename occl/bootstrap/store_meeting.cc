@@ -78,6 +78,13 @@ void StoreMeeting::ReportFailure(const LeaderInfo& info, const Status& status) {
   static_cast<void>(store_.set(store_.context, FailureKey(info).c_str(), &notice, sizeof(notice)));
 }
 
+// A unique id is for one init, and is the one place that is asked without slices.
+void StoreMeeting::ReportEnd(const LeaderInfo& info, const Status& status) {
+  if (slices_) return;
+  ReportFailure(info, status);
+  static_cast<void>(Publish(info));  // nobody listens there: they look why
+}
+
 // One number counts those who have come, and times kLeft those who have left without: of a rank
 // that leaves and the first that comes, one sees the other.
 Status StoreMeeting::Count(int64_t delta, int64_t* sum) {

@@ -24,6 +24,7 @@ class StoreMeeting final : public Meeting {
   Status Publish(const LeaderInfo& info) override;
   Status Find(LeaderInfo* info, const Deadline& deadline) override;
   void ReportFailure(const LeaderInfo& info, const Status& status) override;
+  void ReportEnd(const LeaderInfo& info, const Status& status) override;
   Status CheckFailure(const LeaderInfo& info) override;
   Status ComesFirst(bool* first, bool* some_left) override;
   Status FindLeft(std::vector<int64_t>* pids) override;

@@ -18,7 +18,8 @@ namespace occl {
 namespace {
 
 constexpr size_t kMaxClients = 4 * kMaxRanks;
-constexpr int64_t kTryOnly_ms = 5;  // a get with no more time than this does not wait
+constexpr long kMaxStrangers = 2 * kMaxRanks;  // all ranks are, for a moment
+constexpr int64_t kTryOnly_ms = 5;             // a get with no more time than this does not wait
 constexpr int64_t kAnswerTimeout_ms = 10'000;
 constexpr useconds_t kShortage_us = 20'000;
 constexpr int64_t kOrphaned_ms = 2000;
@@ -46,18 +47,34 @@ class Server {
         if (polls[1 + i].revents != 0 && !Handle(&clients_[i])) Remove(&clients_[i]);
       }
       std::erase_if(clients_, [](const Client& client) { return !client.socket.valid(); });
-      while (clients_.size() < kMaxClients) {
-        Status shortage;
-        UniqueFd socket = AcceptSameUser(listener_, &shortage);
-        if (!shortage.ok()) usleep(kShortage_us);  // the listener stays readable
-        if (!socket.valid()) break;
-        clients_.emplace_back();
-        clients_.back().socket = std::move(socket);
+      while (clients_.size() < kMaxClients && AcceptOne()) {
       }
     }
   }
 
  private:
+  bool AcceptOne() {
+    Status shortage;
+    UniqueFd socket = AcceptSameUser(listener_, &shortage);
+    // The kernel says so before it looks whether anybody waits.
+    if (!shortage.ok() && Readable(listener_) && !DropStranger()) usleep(kShortage_us);
+    if (!socket.valid()) return false;
+    const auto unknown = [](const Client& client) { return !client.known; };
+    if (std::count_if(clients_.begin(), clients_.end(), unknown) >= kMaxStrangers) DropStranger();
+    clients_.emplace_back();
+    clients_.back().socket = std::move(socket);
+    return true;
+  }
+
+  // The oldest of those that have not shown the secret.
+  bool DropStranger() {
+    const auto found = std::find_if(clients_.begin(), clients_.end(),
+                                    [](const Client& client) { return !client.known; });
+    if (found == clients_.end()) return false;
+    clients_.erase(found);
+    return true;
+  }
+
   // A rank that goes without a goodbye has died. Init needs every rank, so it fails for all.
   void Remove(Client* client) {
     client->socket.Reset();

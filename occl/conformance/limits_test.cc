@@ -8,6 +8,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,7 @@
 namespace occl_conformance {
 namespace {
 
-enum Exit { kFine = 0, kUnexpected = 10, kNotTold = 11 };
+enum Exit { kFine = 0, kUnexpected = 10, kNotTold = 11, kToldAll = 12 };
 
 occlResult_t Join(int rank, int nranks, const occlUniqueId& id, occlComm_t* comm,
                   int64_t init_timeout_ms = 60'000) {
@@ -85,15 +86,82 @@ TEST(Limits, NoDescriptorsOnARank) {
   }
 }
 
-// Those whom it can still let in are told; whom it cannot, the deadline tells.
+// All are told, those that it could not let in as well.
 TEST(Limits, NoDescriptorsOnTheLeaderFailInit) {
   if (SanitizerNeedsDescriptors()) GTEST_SKIP() << "UBSan needs descriptors itself";
-  RankProcesses ranks(3, [&](int rank, const occlUniqueId& id) -> int {
-    UseDevice();
-    if (rank == 0) LeaveDescriptors(4);  // the store, the listener, two ranks: none for the rest
-    return ExpectNoInit(rank, id, rank == 0 ? "Too many open files" : "", 5'000);
+  // The store, the listener, pidfds and sockets of up to two ranks: none for the rest.
+  for (int left = 2; left < 6; ++left) {
+    RankProcesses ranks(3, [&](int rank, const occlUniqueId& id) -> int {
+      UseDevice();
+      if (rank == 0) LeaveDescriptors(left);
+      return ExpectNoInit(rank, id, "Too many open files", 40'000);
+    });
+    for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks.Wait(rank, 60'000), kFine) << left;
+  }
+}
+
+// How rank 0 comes first to a communicator of three, and what `take`s its descriptors before or
+// after that.
+int ComeFirst(SharedStore* shared, int rank, const std::function<void(bool joined)>& take) {
+  UseDevice();
+  if (rank == 0) take(false);
+  if (rank != 0 && !shared->Await("rank 0 is there")) return kUnexpected;
+  const occlStore_t store = shared->AsStore();
+  occlConfig_t config = OCCL_CONFIG_INITIALIZER;
+  config.initTimeout_ms = 40'000;
+  config.name = "test";
+  config.early = 1;
+  occlComm_t comm = nullptr;
+  occlResult_t result = occlCommInitRankStore(&comm, 3, rank, &store, &config);
+  if (rank == 0) take(true);
+  if (rank == 0) shared->Tell("rank 0 is there");
+  if (result == occlSuccess) result = occlCommAwaitRanks(comm, &store, 40'000);
+  if (result == occlSuccess) {
+    shared->Tell("met " + std::to_string(rank));
+    for (int r = 0; r < 3; ++r) {
+      if (!shared->Await("met " + std::to_string(r))) return kUnexpected;
+    }
+    return kFine;
+  }
+  const std::string message = occlGetLastError(nullptr);
+  std::fprintf(stderr, "rank %d: %s\n", rank, message.c_str());
+  const bool told = message.find("oo many open files") != std::string::npos;
+  const bool names_it = rank == 0 || message.find("rank 0") != std::string::npos;
+  return told && names_it ? kToldAll : kNotTold;
+}
+
+// Either all can join, or all are told why not, at once.
+TEST(Limits, FewDescriptorsOnTheRankThatComesFirst) {
+  if (SanitizerNeedsDescriptors()) GTEST_SKIP() << "UBSan needs descriptors itself";
+  constexpr int kMost = 14;
+  std::vector<int> failed;
+  for (int left = 0; left <= kMost; ++left) {
+    SharedStore shared;
+    RankProcesses ranks(3, [&](int rank, const occlUniqueId&) -> int {
+      return ComeFirst(&shared, rank, [&](bool joined) {
+        if (!joined) LeaveDescriptors(left);
+      });
+    });
+    const int first = ranks.Wait(0, 60'000);
+    EXPECT_TRUE(first == kFine || first == kToldAll) << left << " left: " << first;
+    for (int rank = 1; rank < 3; ++rank) EXPECT_EQ(ranks.Wait(rank, 60'000), first) << left;
+    if (first == kToldAll) failed.push_back(left);
+  }
+  ASSERT_FALSE(failed.empty());
+  EXPECT_LT(failed.back(), kMost);
+}
+
+// While it waits for the others: not even one that it gives up can be had again.
+TEST(Limits, NoDescriptorsOnTheRankThatLetsOthersIn) {
+  if (SanitizerNeedsDescriptors()) GTEST_SKIP() << "UBSan needs descriptors itself";
+  SharedStore shared;
+  RankProcesses ranks(3, [&](int rank, const occlUniqueId&) -> int {
+    return ComeFirst(&shared, rank, [](bool joined) {
+      const rlimit none = {3, 3};
+      if (joined) setrlimit(RLIMIT_NOFILE, &none);
+    });
   });
-  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks.Wait(rank, 50'000), kFine);
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks.Wait(rank, 60'000), kToldAll) << rank;
 }
 
 // Which split it was, and who the ranks of what was to be are.

@@ -1,12 +1,17 @@
 #include "occl/conformance/ranks.h"
 
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -42,6 +47,96 @@ occlResult_t MemoryStore::Add(void* context, const char* key, int64_t delta, int
   auto* store = static_cast<MemoryStore*>(context);
   std::lock_guard<std::mutex> lock(store->mutex_);
   *sum = store->numbers_[key] += delta;
+  return occlSuccess;
+}
+
+struct SharedStore::Content {
+  static constexpr size_t kPlaces = 256, kKeyBytes = 160, kValueBytes = 4096;
+  struct Place {
+    char key[kKeyBytes];  // "": free
+    size_t size;
+    int64_t number;
+    bool is_set;
+    unsigned char value[kValueBytes];
+  };
+  pthread_mutex_t mutex;
+  Place places[kPlaces];
+
+  // Of a rank that was killed, it is taken over.
+  void Lock() {
+    if (pthread_mutex_lock(&mutex) == EOWNERDEAD) pthread_mutex_consistent(&mutex);
+  }
+  void Unlock() { pthread_mutex_unlock(&mutex); }
+  Place* Find(const char* key) {
+    for (Place& place : places) {
+      if (place.key[0] == '\0') std::snprintf(place.key, sizeof(place.key), "%s", key);
+      if (std::strcmp(place.key, key) == 0) return &place;
+    }
+    std::abort();
+  }
+};
+
+SharedStore::SharedStore() {
+  void* const memory =
+      mmap(nullptr, sizeof(Content), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) std::abort();
+  content_ = static_cast<Content*>(memory);
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+  pthread_mutex_init(&content_->mutex, &attributes);
+  pthread_mutexattr_destroy(&attributes);
+}
+
+SharedStore::~SharedStore() { munmap(content_, sizeof(Content)); }
+
+occlStore_t SharedStore::AsStore() { return {this, &Set, &Get, &Add}; }
+
+void SharedStore::Tell(const std::string& mark) { Set(this, mark.c_str(), "1", 1); }
+
+bool SharedStore::Await(const std::string& mark, int64_t timeout_ms) {
+  char value;
+  size_t size;
+  return Get(this, mark.c_str(), &value, 1, &size, timeout_ms) == occlSuccess;
+}
+
+occlResult_t SharedStore::Set(void* context, const char* key, const void* value, size_t size) {
+  Content* const content = static_cast<SharedStore*>(context)->content_;
+  if (size > Content::kValueBytes) return occlInvalidArgument;
+  content->Lock();
+  Content::Place* const place = content->Find(key);
+  std::memcpy(place->value, value, size);
+  place->size = size;
+  place->is_set = true;
+  content->Unlock();
+  return occlSuccess;
+}
+
+occlResult_t SharedStore::Get(void* context, const char* key, void* value, size_t capacity,
+                              size_t* size, int64_t timeout_ms) {
+  Content* const content = static_cast<SharedStore*>(context)->content_;
+  const int64_t end_ms = NowMs() + (timeout_ms < 0 ? 600'000 : timeout_ms);
+  while (true) {
+    content->Lock();
+    Content::Place* const place = content->Find(key);
+    const bool found = place->is_set && place->size <= capacity;
+    if (found) {
+      std::memcpy(value, place->value, place->size);
+      *size = place->size;
+    }
+    content->Unlock();
+    if (found) return occlSuccess;
+    if (NowMs() >= end_ms) return occlTimeout;
+    usleep(500);
+  }
+}
+
+occlResult_t SharedStore::Add(void* context, const char* key, int64_t delta, int64_t* sum) {
+  Content* const content = static_cast<SharedStore*>(context)->content_;
+  content->Lock();
+  *sum = content->Find(key)->number += delta;
+  content->Unlock();
   return occlSuccess;
 }
 

@@ -35,6 +35,28 @@ class MemoryStore {
   std::map<std::string, int64_t> numbers_;
 };
 
+// A store for ranks that are processes, forked after it was made: in memory that they share.
+class SharedStore {
+ public:
+  SharedStore();
+  ~SharedStore();
+  SharedStore(const SharedStore&) = delete;
+  SharedStore& operator=(const SharedStore&) = delete;
+  occlStore_t AsStore();
+  // Marks by which ranks wait for each other.
+  void Tell(const std::string& mark);
+  bool Await(const std::string& mark, int64_t timeout_ms = 60'000);
+
+ private:
+  struct Content;
+  static occlResult_t Set(void* context, const char* key, const void* value, size_t size);
+  static occlResult_t Get(void* context, const char* key, void* value, size_t capacity,
+                          size_t* size, int64_t timeout_ms);
+  static occlResult_t Add(void* context, const char* key, int64_t delta, int64_t* sum);
+
+  Content* content_;
+};
+
 struct Rank {
   int rank;
   int nranks;

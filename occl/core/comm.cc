@@ -48,6 +48,13 @@ bool OpenArenas(const CommSettings& settings, const Gathering& gathering, const 
   return true;
 }
 
+// Fails the communicator of a segment for all ranks, whether its Comm is still there or not.
+void FailSegment(ControlSegment* segment, int rank, const Status& status) {
+  segment->PostError(rank, status.code(), status.message().c_str());
+  Bells(segment, rank).RingAll();
+  OCCL_LOG(kWarn, kLogInit, "%s", status.message().c_str());
+}
+
 }  // namespace
 
 Status Comm::Create(const CommSettings& settings, Meeting* meeting, Ref<Comm>* comm) {
@@ -92,7 +99,8 @@ Status Comm::Join(const CommSettings& settings, Meeting* meeting, Ref<Comm>* com
     leader = OwnLeaderInfo(settings.nranks, settings.rank);
     meeting->ChooseAddress(&leader);
   }
-  if (first || met) {
+  // What it was told by another rank, the others are told as well.
+  if (first || (met && meeting->CheckFailure(leader).ok())) {
     meeting->ReportFailure(leader, CannotTakePart(settings.name.c_str(), settings.rank, joined));
   }
   // Nobody listens there: the others look why.
@@ -111,7 +119,8 @@ Status Comm::TryJoin(const CommSettings& settings, Meeting* meeting, bool first,
     OCCL_RETURN_IF_ERROR(ControlSegment::Create(settings.nranks, &file));
     OCCL_RETURN_IF_ERROR(ControlSegment::Map(file, settings.nranks, &gathering.segment));
     MarkLeft(gathering.segment.get(), left);
-    OCCL_RETURN_IF_ERROR(Keeper::Start(meeting, options, std::move(file), leader, &keeper));
+    OCCL_RETURN_IF_ERROR(Keeper::Start(meeting, options, std::move(file), gathering.segment,
+                                       &FailSegment, leader, &keeper));
   } else {
     OCCL_RETURN_IF_ERROR(FetchSegment(meeting, options, leader, &file));
     OCCL_RETURN_IF_ERROR(ControlSegment::Map(file, settings.nranks, &gathering.segment));

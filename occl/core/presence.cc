@@ -34,10 +34,6 @@ Presence::Presence(ControlSegment* segment, int rank, std::string name,
   }
 }
 
-Presence::~Presence() {
-  if (keeper_ != nullptr) keeper_->Retire();
-}
-
 Status Presence::Join(const RankCard& card, const LeaderInfo& leader,
                       std::shared_ptr<Keeper> keeper, Bells* bells, Peers* peers) {
   bells_ = bells;
@@ -227,6 +223,11 @@ Status AwaitRanks(Comm& comm, Meeting* meeting, const Deadline& deadline) {
   Status status = AwaitRanksUntil(comm, meeting, deadline);
   // Whose time was too short comes again, or gives up: then it aborts.
   if (status.code() != occlTimeout) comm.joining.Clear();
+  // Who is on the way may be unable to look into the segment.
+  if (meeting != nullptr && !status.ok() && status.code() != occlTimeout &&
+      meeting->CheckFailure(comm.presence.leader()).ok()) {
+    meeting->ReportFailure(comm.presence.leader(), status);
+  }
   return status;
 }
 

@@ -28,7 +28,6 @@ class Presence {
   // Without: none has joined.
   Presence(ControlSegment* segment, int rank, std::string name,
            std::vector<std::shared_ptr<PeerArena>> arenas, bool direct);
-  ~Presence();
 
   // This rank joins: the others find it from now on. `keeper` may be NULL.
   Status Join(const RankCard& card, const LeaderInfo& leader, std::shared_ptr<Keeper> keeper,

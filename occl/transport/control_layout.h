@@ -1,9 +1,9 @@
 // What lies in a communicator's control segment: a memfd that every rank maps.
 //
-// SINGLE WRITER. Every word is written by one rank only, with three exceptions that any rank may
+// SINGLE WRITER. Every word is written by one rank only, with four exceptions that any rank may
 // write: ErrorWord (the first error is published by compare-and-swap), Doorbell::rings and
-// Doorbell::unheard (which only wake sleepers), and JobWords (the first who wants a job takes it by
-// compare-and-swap). There is no lock: a rank that dies holds nothing but the jobs it has taken.
+// Doorbell::unheard (which only wake sleepers), JobWords (the first who wants a job takes it by
+// compare-and-swap), and RankBlock::let_in (who lets the rank in, the same way). There is no lock: a rank that dies holds nothing but the jobs it has taken.
 //
 // MEMORY ORDER. A rank fills a structure with plain stores and then stores its sequence word with
 // release; a reader loads that word with acquire before it reads the rest. A place of a ring is
@@ -168,6 +168,7 @@ struct alignas(4096) RankBlock {
   Mailbox mailboxes[3];                        // two for splits in turn, one for shrinks
   alignas(64) unsigned char card[kCardBytes];  // RankCard, written by rank 0 before the others map;
                                                // by the rank itself where ranks do not wait
+  std::atomic<uint64_t> let_in;                // Hello::attempt of the process that got the segment
   std::atomic<uint32_t> joined;                // 1: the card counts (ranks that do not wait)
   std::atomic<uint32_t> reading_all;           // Reading of all ranks together (the same)
   std::atomic<uint64_t> history_next;          // records ever written
@@ -182,7 +183,7 @@ struct alignas(4096) SegmentHeader {
   alignas(64) std::atomic<uint32_t> error;  // ErrorWord: 0, or 1 + the rank whose ErrorSlot counts
 };
 
-inline constexpr uint64_t kSegmentMagic = 0x4f43434c53454732;  // "OCCLSEG2"
+inline constexpr uint64_t kSegmentMagic = 0x4f43434c53454733;  // "OCCLSEG3"
 
 }  // namespace occl
 
