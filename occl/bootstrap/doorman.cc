@@ -118,6 +118,11 @@ Status Doorman::Keep(std::unique_ptr<Door> door, uint64_t* id) {
   return Status();
 }
 
+void Doorman::Close(uint64_t id) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  doors_.erase(id);
+}
+
 void Doorman::Retire(uint64_t id) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = doors_.find(id);

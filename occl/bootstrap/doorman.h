@@ -57,6 +57,8 @@ class Doorman {
   static Doorman& Get();
   // Until all ranks have been let in.
   Status Keep(std::unique_ptr<Door> door, uint64_t* id);
+  // At once; nothing if it is closed.
+  void Close(uint64_t id);
   // The rank of the door leaves: kGrace_ms more.
   void Retire(uint64_t id);
 

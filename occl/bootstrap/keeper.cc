@@ -67,12 +67,15 @@ Status Keeper::Start(Meeting* meeting, const RendezvousOptions& options, UniqueF
   mapped->rank(options.rank).let_in.store(RandomAttempt(), std::memory_order_release);
   OCCL_RETURN_IF_ERROR(
       Listen(PrintableText(info->socket_name, sizeof(info->socket_name)), &door->listener));
-  if (!AllLetIn(mapped)) {
-    uint64_t id = 0;
-    OCCL_RETURN_IF_ERROR(Doorman::Get().Keep(std::move(door), &id));
+  uint64_t id = 0;
+  if (!AllLetIn(mapped)) OCCL_RETURN_IF_ERROR(Doorman::Get().Keep(std::move(door), &id));
+  const Status published = meeting->Publish(*info);
+  if (published.ok()) {
     *keeper = std::make_shared<Keeper>(id);
+  } else {
+    Doorman::Get().Close(id);  // its descriptors may be what the store needs to say why
   }
-  return meeting->Publish(*info);
+  return published;
 }
 
 Status FetchSegment(Meeting* meeting, const RendezvousOptions& options, LeaderInfo* info,

@@ -1,7 +1,9 @@
 #include "occl/bootstrap/store_meeting.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 
 #include "occl/bootstrap/local_socket.h"
@@ -10,6 +12,17 @@ namespace occl {
 namespace {
 
 constexpr int64_t kLeft = int64_t{1} << 32;
+
+// "set" or so: what the store could not do. It has no words for why.
+Status StoreFailed(occlResult_t result, const char* verb, const std::string& key) {
+  const char* why = "";
+  if (result == occlSystemError) {
+    const UniqueFd probe(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0));
+    if (!probe.valid() && errno == EMFILE) why = ": Too many open files";
+  }
+  return Error(result, "the store could not %s the key %s: %s%s", verb, key.c_str(),
+               occlGetErrorString(result), why);
+}
 
 }  // namespace
 
@@ -23,8 +36,7 @@ Status StoreMeeting::Publish(const LeaderInfo& info) {
   const std::string key = prefix_ + "leader";
   const occlResult_t result = store_.set(store_.context, key.c_str(), &info, sizeof(info));
   if (result == occlSuccess) return Status();
-  return Error(result, "the store could not set the key %s: %s", key.c_str(),
-               occlGetErrorString(result));
+  return StoreFailed(result, "set", key);
 }
 
 occlResult_t StoreMeeting::Get(const std::string& key, LeaderInfo* info, size_t* size,
@@ -55,8 +67,7 @@ Status StoreMeeting::Find(LeaderInfo* info, const Deadline& deadline) {
                  key.c_str());
   }
   if (result != occlSuccess) {
-    return Error(result, "the store could not get the key %s: %s", key.c_str(),
-                 occlGetErrorString(result));
+    return StoreFailed(result, "get", key);
   }
   if (size != sizeof(*info)) {
     return Error(occlMismatch,
@@ -91,8 +102,7 @@ Status StoreMeeting::Count(int64_t delta, int64_t* sum) {
   const std::string key = prefix_ + "come";
   const occlResult_t result = store_.add(store_.context, key.c_str(), delta, sum);
   if (result == occlSuccess) return Status();
-  return Error(result, "the store could not count in the key %s: %s", key.c_str(),
-               occlGetErrorString(result));
+  return StoreFailed(result, "count in", key);
 }
 
 Status StoreMeeting::ComesFirst(bool* first, bool* some_left) {
@@ -112,8 +122,7 @@ Status StoreMeeting::Leave(int rank, bool* some_came) {
   const int64_t pid = getpid();
   const occlResult_t result = store_.set(store_.context, key.c_str(), &pid, sizeof(pid));
   if (result != occlSuccess) {
-    return Error(result, "the store could not set the key %s: %s", key.c_str(),
-                 occlGetErrorString(result));
+    return StoreFailed(result, "set", key);
   }
   int64_t number = 0;
   OCCL_RETURN_IF_ERROR(Count(kLeft, &number));
@@ -149,8 +158,7 @@ Status StoreMeeting::Abort(const Status& why) {
   const Notice notice = MakeNotice(why);
   const occlResult_t result = store_.set(store_.context, key.c_str(), &notice, sizeof(notice));
   if (result == occlSuccess) return Status();
-  return Error(result, "the store could not set the key %s: %s", key.c_str(),
-               occlGetErrorString(result));
+  return StoreFailed(result, "set", key);
 }
 
 Status StoreMeeting::CheckAborted() {

@@ -3,7 +3,8 @@
 // SINGLE WRITER. Every word is written by one rank only, with four exceptions that any rank may
 // write: ErrorWord (the first error is published by compare-and-swap), Doorbell::rings and
 // Doorbell::unheard (which only wake sleepers), JobWords (the first who wants a job takes it by
-// compare-and-swap), and RankBlock::let_in (who lets the rank in, the same way). There is no lock: a rank that dies holds nothing but the jobs it has taken.
+// compare-and-swap), and RankBlock::let_in (who lets the rank in, the same way). There is no lock:
+// a rank that dies holds nothing but the jobs it has taken.
 //
 // MEMORY ORDER. A rank fills a structure with plain stores and then stores its sequence word with
 // release; a reader loads that word with acquire before it reads the rest. A place of a ring is

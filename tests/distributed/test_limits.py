@@ -69,6 +69,49 @@ class LimitsTest(RankTestCase):
         self.check()
         self.check(dist.new_group([0, 1]))
 
+    def test_few_descriptors_on_the_rank_that_comes_first(self):
+        # Either both can use the group, or both are told why not, at once.
+        self.init()
+        self.check()
+        store = dist.group.WORLD.get_group_store()
+        told = []
+        for left in range(1, 14):
+            highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+            group = dist.new_group([0, 1], timeout=OPERATION_TIMEOUT)
+            self.meet(f"made {left}")
+            error = ""
+            with contextlib.ExitStack() as stack:
+                if self.rank == 0:
+                    stack.enter_context(limited(resource.RLIMIT_NOFILE, highest + 1 + left))
+                else:
+                    store.wait([f"came {left}"], OPERATION_TIMEOUT)
+                try:
+                    if self.rank == 0:
+                        work = dist.irecv(torch.empty(1, device=self.device), 1, group)
+                        self.tell_without_limit(f"came {left}")
+                        work.wait()
+                    else:
+                        dist.send(torch.ones(1, device=self.device), 0, group)
+                    self.check(group)
+                except (dist.DistError, RuntimeError) as failure:
+                    error = str(failure)
+                    print(f"{left} left, rank {self.rank}: {error}")
+                    self.assertIn("oo many open files", error)
+                if self.rank == 0:
+                    self.tell_without_limit(f"came {left}")
+            self.meet(f"tried {left}")
+            store.set(f"told {left}/{self.rank}", str(int(bool(error))))
+            self.assertEqual(store.get(f"told {left}/0"), store.get(f"told {left}/1"))
+            told.append(bool(error))
+        self.assertFalse(told[-1])
+        self.check()
+        self.check(dist.new_group([0, 1]))
+
+    def tell_without_limit(self, mark):
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        with limited(resource.RLIMIT_NOFILE, hard):
+            dist.group.WORLD.get_group_store().set(mark, "1")
+
     def test_no_addresses(self):
         self.init()
         self.check()

@@ -134,8 +134,15 @@ void Presence::read(Peer& peer) {
     return;
   }
   peer.pidfd = open_pidfd(peer.pid);
-  // After the descriptor: it belongs to the process that started then, or to none.
-  peer.ended = peer.pidfd < 0 ? errno == ESRCH : start_of(peer.pid) != start;
+  if (peer.pidfd < 0) {
+    peer.ended = errno == ESRCH;
+    peer.read = errno != EMFILE && errno != ENFILE && errno != ENOMEM;  // else it tries again
+    return;
+  }
+  // After the descriptor: it belongs to the process that started then, or to none. Where it cannot
+  // be read, for want of descriptors, the one that is there tells when the process ends.
+  const std::string now = start_of(peer.pid);
+  peer.ended = !now.empty() && now != start;
 }
 
 std::string Presence::find_gone() {
