@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import os
+import queue
 import select
 import signal
 import socket
@@ -21,6 +22,7 @@ from tests.distributed.harness import RankTestCase
 # A wait on the host; the operations' own timeout is longer.
 _PATIENCE = datetime.timedelta(seconds=50)
 _STORE_WAIT = datetime.timedelta(seconds=50)
+_WAIT_OF_RANK_0 = "openreg//occl/wait_of_rank_0"
 
 
 @contextlib.contextmanager
@@ -354,6 +356,70 @@ class DestroyWaitsTest(AbortTestCase):
             store.wait(["warned"], 2 * _STORE_WAIT)
             dist.all_reduce(ones, group=group)
         self.assertEqual(ones.cpu(), torch.full((4,), 2.0))
+        self.meet("over")
+
+    def begin_first_use(self, read):
+        """The group, whose first collective another thread of rank 0 waits in, and what it gets.
+
+        A rank that has not come is said on rank 0's stderr (`read`) once it destroys the group;
+        then "warned" is in the store.
+        """
+        self.init()
+        group = dist.new_group([0, 1])
+        ended = queue.Queue()
+
+        def use():
+            try:
+                ones = self.tensor()
+                dist.all_reduce(ones, group=group)
+                ended.put(ones.cpu())
+            except dist.DistBackendError as error:
+                ended.put(error)
+
+        def watch(store):
+            end = time.monotonic() + 60
+            while "_abort_process_group" not in read() and time.monotonic() < end:
+                time.sleep(0.05)
+            store.set("warned", "")
+
+        if self.rank == 0:
+            threading.Thread(target=use).start()
+            threading.Thread(target=watch, args=(c10d._get_default_store(),)).start()
+            # Where the thread says that it waits.
+            dist.group.WORLD.get_group_store().wait([_WAIT_OF_RANK_0], _STORE_WAIT)
+        return group, ended
+
+    def test_it_says_for_whom_another_thread_waits(self):
+        with standard_error() as read:
+            group, ended = self.begin_first_use(read)
+            if self.rank == 0:
+                dist.destroy_process_group(group)
+                self.assertEqual(ended.get(timeout=60), torch.full((4,), 2.0))
+                expected = "all_reduce #1 on rank 0 of 2 in group '1', in another thread: the"
+                expected += " group's first use, to which rank(s) 1 have not come. It waits"
+                self.assertIn(expected, read())
+            else:
+                c10d._get_default_store().wait(["warned"], 2 * _STORE_WAIT)
+                dist.all_reduce(ones := self.tensor(), group=group)
+                self.assertEqual(ones.cpu(), torch.full((4,), 2.0))
+        self.meet("over")
+
+    def test_an_interrupt_ends_it_while_another_thread_waits(self):
+        with standard_error() as read:
+            group, ended = self.begin_first_use(read)
+            if self.rank == 0:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+
+                def interrupt():
+                    c10d._get_default_store().wait(["warned"], 2 * _STORE_WAIT)
+                    os.kill(os.getpid(), signal.SIGINT)
+
+                threading.Thread(target=interrupt).start()
+                with self.assertRaises(KeyboardInterrupt):
+                    dist.destroy_process_group(group)
+                    time.sleep(60)  # destroyed before the interrupt came
+                error = ended.get(timeout=60)
+                self.assertIn("was aborted by rank 0 of 2, which destroys it", str(error))
         self.meet("over")
 
     def test_an_interrupt_ends_it(self):

@@ -48,7 +48,9 @@ void ProcessGroupOCCL::say_goodbye() {
                   });
 }
 
-void ProcessGroupOCCL::abort() {
+void ProcessGroupOCCL::abort() { abort_by(c10::str("by rank ", rank_, " of ", size_)); }
+
+void ProcessGroupOCCL::abort_by(const std::string& whom) {
   const GilReleaseIfHeld no_gil;
   if (in_bad_fork()) {
     return;  // the group is the parent's
@@ -60,7 +62,7 @@ void ProcessGroupOCCL::abort() {
     const std::lock_guard<std::mutex> lock(state_mutex_);
     const bool again = !aborted_.empty();
     if (!again) {
-      aborted_ = c10::str("by rank ", rank_, " of ", size_);
+      aborted_ = whom;
     }
     reason = c10::str("group '", pg_uid_, "' was aborted ", aborted_);
     bool all_joined = !communicators_.empty() && !joining_;

@@ -95,7 +95,7 @@ ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::barrier(const c10d::BarrierOptions& 
 }
 
 void ProcessGroupOCCL::monitoredBarrier(const c10d::BarrierOptions& opts, bool /*wait_all_ranks*/) {
-  const GilReleaseIfHeld no_gil;
+  const GilReleaseForWait no_gil;
   const auto group = identity();
   const auto timeout = opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout;
   const auto deadline = Clock::now() + timeout;

@@ -86,7 +86,7 @@ c10::intrusive_ptr<Communicator> Communicator::join(std::unique_ptr<StoreAdapter
                                                     const Occasion& occasion,
                                                     const Settings& settings,
                                                     std::vector<Announcement> peers) {
-  const GilReleaseIfHeld no_gil;
+  const GilReleaseForWait no_gil;
   const GroupIdentity& group = occasion.group;
   meeting->watch(peers, occasion);
   occlConfig_t config = OCCL_CONFIG_INITIALIZER;
@@ -115,8 +115,8 @@ Communicator::Communicator(occlComm_t comm, const Settings& settings,
       all_joined_(meeting_ == nullptr),
       comm_(comm) {}
 
-void Communicator::await_ranks_slow(const Occasion& occasion) {
-  const GilReleaseIfHeld no_gil;
+void Communicator::await_ranks(const Occasion& occasion) {
+  const GilReleaseForWait no_gil;
   meeting_->set_occasion(occasion);
   const auto deadline = std::chrono::steady_clock::now() + settings_.timeout;
   ToldWait told(settings_.own);
@@ -156,6 +156,11 @@ void Communicator::await_ranks_slow(const Occasion& occasion) {
   meeting_.reset();
   lookout_.reset();
   peers_.clear();
+}
+
+std::vector<int> Communicator::absent(int size) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return comm_ == nullptr ? std::vector<int>() : ranks_without_process(comm_, size);
 }
 
 void Communicator::look_for(c10::ArrayRef<PointToPointKey> keys, const GroupIdentity& group) {

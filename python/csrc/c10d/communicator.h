@@ -59,16 +59,15 @@ class Communicator final : public c10::intrusive_ptr_target {
   occlComm_t handle() const;
   c10::DeviceIndex device() const { return settings_.device; }
 
-  // Blocks until all ranks of the group have joined, at most settings.timeout, without the
-  // interpreter lock; Ctrl-C ends it. Throws DistBackendError (it names the ranks that did not
-  // come), or what the store threw. Returns at once from the second call on.
-  void await_ranks(const Occasion& occasion) {
-    if (meeting_ != nullptr) [[unlikely]] {
-      await_ranks_slow(occasion);
-    }
-  }
+  // Unless all_joined(). Blocks until all ranks of the group have joined, at most settings.timeout,
+  // without the interpreter lock; Ctrl-C ends it. Throws DistBackendError (it names the ranks that
+  // did not come), or what the store threw.
+  void await_ranks(const Occasion& occasion);
   // Whether that has been so, once. Thread-safe.
   bool all_joined() const { return all_joined_.load(std::memory_order_acquire); }
+
+  // The ranks of `size` that have not joined, as far as is known. Thread-safe.
+  std::vector<int> absent(int size) const;
 
   // Where asynchronous collectives run.
   const OpenregStream& stream() const { return stream_; }
@@ -116,7 +115,6 @@ class Communicator final : public c10::intrusive_ptr_target {
     occlRedOp_t operation;
   };
 
-  void await_ranks_slow(const Occasion& occasion);
   PointToPointSlot& free_slot();
 
   const Settings settings_;

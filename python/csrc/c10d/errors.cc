@@ -3,8 +3,11 @@
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 #include <pybind11/pybind11.h>
+#include <unistd.h>
 
 #include <utility>
+
+#include "python/csrc/runtime/blocking.h"
 
 namespace torch_openreg {
 
@@ -91,12 +94,18 @@ GilReleaseIfHeld::GilReleaseIfHeld() {
 
 GilReleaseIfHeld::~GilReleaseIfHeld() {
   if (state_ != nullptr) {
-    PyEval_RestoreThread(static_cast<PyThreadState*>(state_));
+    come_back_from_wait(state_);
+  }
+}
+
+GilReleaseForWait::~GilReleaseForWait() {
+  if (!held()) {
+    come_back_from_wait(nullptr);
   }
 }
 
 void check_signals() {
-  if (Py_IsInitialized() == 0) {
+  if (Py_IsInitialized() == 0 || gettid() != getpid()) {
     return;
   }
   pybind11::gil_scoped_acquire gil;

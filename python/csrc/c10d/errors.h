@@ -55,7 +55,8 @@ bool is_callers_mistake(occlResult_t result);
 // OCCL's own words for a failure that a call has just returned on this thread.
 std::string last_error_text(occlResult_t result, occlComm_t comm);
 
-// Releases the interpreter lock for the life of the object if this thread holds it.
+// Releases the interpreter lock for the life of the object if this thread holds it. While the
+// interpreter ends, a thread that has held it does not come back.
 class GilReleaseIfHeld {
  public:
   GilReleaseIfHeld();
@@ -63,8 +64,19 @@ class GilReleaseIfHeld {
   GilReleaseIfHeld(const GilReleaseIfHeld&) = delete;
   GilReleaseIfHeld& operator=(const GilReleaseIfHeld&) = delete;
 
+ protected:
+  bool held() const { return state_ != nullptr; }
+
  private:
   void* state_ = nullptr;
+};
+
+// For what waits for other ranks, on a thread of the program: it does not come back either where
+// torch's binding has released the lock.
+class GilReleaseForWait : public GilReleaseIfHeld {
+ public:
+  GilReleaseForWait() = default;
+  ~GilReleaseForWait();
 };
 
 // Runs Python's signal handlers if this is the main thread; what they raise (KeyboardInterrupt)

@@ -85,7 +85,7 @@ ProcessGroupOCCL::Launch ProcessGroupOCCL::begin(Call& call, c10::ArrayRef<Point
     check_nan(call.shown_inputs, call);
   }
   Launch launch;
-  launch.order = std::unique_lock<std::mutex>(issue_mutex_);
+  launch.order = in_order();
   launch.group = identity();
   const bool collective = keys.empty();
   try {

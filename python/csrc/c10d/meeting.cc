@@ -8,11 +8,52 @@
 
 namespace torch_openreg {
 
+class ProcessGroupOCCL::FirstUse {
+ public:
+  FirstUse(ProcessGroupOCCL& group, const Occasion& occasion) : group_(group) {
+    const std::lock_guard<std::mutex> lock(group_.state_mutex_);
+    group_.first_use_ = c10::str(occasion.operation, " #", occasion.sequence);
+  }
+  ~FirstUse() {
+    const std::lock_guard<std::mutex> lock(group_.state_mutex_);
+    group_.first_use_.clear();
+  }
+  FirstUse(const FirstUse&) = delete;
+  FirstUse& operator=(const FirstUse&) = delete;
+
+ private:
+  ProcessGroupOCCL& group_;
+};
+
+bool ProcessGroupOCCL::in_first_use() {
+  const std::lock_guard<std::mutex> lock(state_mutex_);
+  return !first_use_.empty();
+}
+
+std::string ProcessGroupOCCL::tell_first_use() {
+  const auto group = identity();
+  const std::lock_guard<std::mutex> lock(state_mutex_);
+  if (first_use_.empty()) {
+    return c10::str("an operation on ", group->to_string(), ", in another thread");
+  }
+  std::vector<int> absent;
+  for (const auto& [device, communicator] : communicators_) {
+    if (!communicator->all_joined()) {
+      absent = communicator->absent(size_);
+    }
+  }
+  return c10::str(first_use_, " on ", group->to_string(),
+                  ", in another thread: the group's first use",
+                  absent.empty() ? "" : ", to which rank(s) ", c10::Join(", ", absent),
+                  absent.empty() ? "" : " have not come", group->tell_global_ranks());
+}
+
 c10::intrusive_ptr<Communicator> ProcessGroupOCCL::communicator(c10::DeviceIndex device,
                                                                 Needs needs,
                                                                 const Occasion& occasion) {
   auto found = joined_communicator(device, occasion);
-  if (needs == Needs::kAll) {
+  if (needs == Needs::kAll && !found->all_joined()) [[unlikely]] {
+    const FirstUse first_use(*this, occasion);
     found->await_ranks(occasion);
   }
   return found;
@@ -38,6 +79,7 @@ c10::intrusive_ptr<Communicator> ProcessGroupOCCL::joined_communicator(c10::Devi
     }
   }
   TORCH_CHECK_VALUE(store_ != nullptr, "ProcessGroupOCCL needs a store to meet in");
+  const FirstUse first_use(*this, occasion);
   const Communicator::Settings settings{
       device, options_->timeout, options_->is_high_priority_stream, reports_, own_announcement()};
   std::string meeting;

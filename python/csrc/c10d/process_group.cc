@@ -3,7 +3,6 @@
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
-#include <c10/util/Logging.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -11,10 +10,8 @@
 
 #include "python/csrc/c10d/attempt_store.h"
 #include "python/csrc/c10d/batch.h"
-#include "python/csrc/runtime/deferred.h"
 #include "python/csrc/runtime/device.h"
 #include "python/csrc/runtime/memory.h"
-#include "python/csrc/sanitizer/work.h"
 
 namespace torch_openreg {
 
@@ -30,17 +27,6 @@ struct Groups {
 Groups& groups() {
   static auto* const instance = new Groups;
   return *instance;
-}
-
-void warn_of_wait(const WorkOCCL& work, Clock::duration since, Clock::duration left) {
-  const auto in_s = [](Clock::duration time) {
-    return std::chrono::duration_cast<std::chrono::seconds>(time).count();
-  };
-  LOG(WARNING) << "OCCL: destroying a group has waited " << in_s(since) << " s for "
-               << work.tell_pending() << ". It waits " << in_s(left)
-               << " s more at most, because ranks that are only late need what is pending here. To "
-                  "end it at once: Ctrl-C; to destroy without waiting: "
-                  "torch.distributed.distributed_c10d._abort_process_group()";
 }
 
 }  // namespace
@@ -158,7 +144,7 @@ occlRedOp_t ProcessGroupOCCL::reduction(const Call& call, const c10d::ReduceOp& 
   if (op.op_ != c10d::ReduceOp::PREMUL_SUM) [[likely]] {
     return reduce_operation(op, call.name);
   }
-  const std::lock_guard<std::mutex> order(issue_mutex_);
+  const Order order = in_order();
   const auto group = identity();
   return reported([&] {
     return communicator(call.device(), Needs::kPeer, {*group, call.name, collective_sequence_ + 1})
@@ -170,8 +156,8 @@ void ProcessGroupOCCL::eagerConnectSingleDevice(at::Device device) {
   TORCH_CHECK_VALUE(device.type() == c10::DeviceType::PrivateUse1,
                     "OCCL: expected a device of type ",
                     c10::DeviceTypeName(c10::DeviceType::PrivateUse1, true), ", got ", device);
-  const GilReleaseIfHeld no_gil;
-  const std::lock_guard<std::mutex> order(issue_mutex_);
+  const GilReleaseForWait no_gil;
+  const Order order = in_order();
   const auto group = identity();
   reported([&] { return communicator(resolve_device(device.index()), Needs::kAll, {*group}); });
 }
@@ -185,7 +171,7 @@ void ProcessGroupOCCL::setTimeout(std::chrono::milliseconds timeout) {
 }
 
 std::uint64_t ProcessGroupOCCL::getSequenceNumberForGroup() {
-  const std::lock_guard<std::mutex> order(issue_mutex_);
+  const Order order = in_order();
   return collective_sequence_;
 }
 
@@ -218,114 +204,24 @@ void ProcessGroupOCCL::remember_pending(const c10::intrusive_ptr<WorkOCCL>& work
   pending_.emplace_back(work);
 }
 
-bool ProcessGroupOCCL::everybody_is_leaving() {
-  try {
-    const std::string prefix = "occl/leaving/" + incarnation_ + "/";
-    store_->set(prefix + std::to_string(rank_), "1");
-    std::vector<std::string> keys;
-    for (int peer = 0; peer < size_; ++peer) {
-      keys.push_back(prefix + std::to_string(peer));
-    }
-    return store_->check(keys);
-  } catch (const std::exception&) {
-    return true;  // the store's owner has left already
-  }
-}
-
-void ProcessGroupOCCL::drain(Clock::time_point deadline) {
-  // A peer that is only late will still come, and needs what we have issued. Once every rank is
-  // here, nothing new is issued: what does not complete then soon never will.
-  constexpr std::chrono::milliseconds kBeforeAsking{1000};
-  constexpr std::chrono::milliseconds kAfterAllLeave{1000};
-  constexpr std::chrono::seconds kBeforeWarning{5};
-  std::deque<c10::weak_intrusive_ptr<WorkOCCL>> pending;
-  {
-    const std::lock_guard<std::mutex> order(issue_mutex_);
-    pending.swap(pending_);
-  }
-  const auto begin = Clock::now();
-  if (begin >= deadline) {
-    return;  // an exit that does not wait
-  }
-  bool asked_all = false;
-  auto next_question = begin + kBeforeAsking;
-  auto warning_interval = kBeforeWarning;
-  auto next_warning = begin + warning_interval;
-  for (const auto& weak : pending) {
-    const auto work = weak.lock();
-    while (work && !work->wait_on_host(Clock::now() + kSignalInterval)) {
-      const auto now = Clock::now();
-      if (now >= deadline) {
-        return;
-      }
-      if (!asked_all && now >= next_question) {
-        asked_all = everybody_is_leaving();
-        next_question = now + std::chrono::milliseconds(100);
-        deadline = asked_all ? std::min(deadline, now + kAfterAllLeave) : deadline;
-      }
-      if (now >= next_warning) {
-        warn_of_wait(*work, now - begin, deadline - now);
-        warning_interval *= 4;
-        next_warning = begin + warning_interval;
-      }
-    }
-  }
-}
-
-void ProcessGroupOCCL::shutdown() {
-  const GilReleaseIfHeld no_gil;
-  if (in_bad_fork()) {
-    return;  // the group is the parent's
-  }
-  say_goodbye();
-  shutdown_until(Clock::now() + options_->timeout);
-}
-
-void ProcessGroupOCCL::shutdown_all(std::chrono::milliseconds drain) {
-  if (in_bad_fork()) {
-    return;
-  }
-  const auto deadline = Clock::now() + drain;
+std::vector<c10::intrusive_ptr<ProcessGroupOCCL>> ProcessGroupOCCL::live_groups() {
   std::vector<c10::intrusive_ptr<ProcessGroupOCCL>> live;
-  {
-    const std::lock_guard<std::mutex> lock(groups().mutex);
-    for (ProcessGroupOCCL* const group : groups().live) {
-      live.push_back(c10::intrusive_ptr<ProcessGroupOCCL>::reclaim_copy(group));
-    }
+  const std::lock_guard<std::mutex> lock(groups().mutex);
+  for (ProcessGroupOCCL* const group : groups().live) {
+    live.push_back(c10::intrusive_ptr<ProcessGroupOCCL>::reclaim_copy(group));
   }
-  for (const auto& group : live) {
-    group->shutdown_until(deadline);
-  }
+  return live;
 }
 
-void ProcessGroupOCCL::shutdown_until(Clock::time_point deadline) {
-  const GilReleaseIfHeld no_gil;
-  const auto finish = [this] {
-    watcher_->stop();
-    const std::lock_guard<std::mutex> order(issue_mutex_);
-    const std::lock_guard<std::mutex> lock(state_mutex_);
-    shut_down_ = true;
-    batch_.reset();
-    for (const auto& [device, communicator] : communicators_) {
-      communicator->destroy();
-    }
-    communicators_.clear();
-    reap_finished();  // what ended meanwhile holds communicators, and with them streams
-  };
-  {
-    const std::lock_guard<std::mutex> lock(state_mutex_);
-    if (shut_down_) {
-      return;
+ProcessGroupOCCL::Order ProcessGroupOCCL::in_order() {
+  Order order(issue_mutex_, std::try_to_lock);
+  if (!order.owns_lock()) [[unlikely]] {
+    const GilReleaseForWait no_gil;
+    while (!order.try_lock_for(kSignalInterval)) {
+      check_signals();
     }
   }
-  sanitizer::group_leaves(identity()->to_string());
-  try {
-    drain(deadline);
-  } catch (...) {
-    finish();  // Ctrl-C
-    throw;
-  }
-  finish();
+  return order;
 }
 
 void ProcessGroupOCCL::registerOnCompletionHook(

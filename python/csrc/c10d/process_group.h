@@ -158,8 +158,15 @@ class ProcessGroupOCCL final : public c10d::Backend {
                                                        const Occasion& occasion);
   // Of the communicators that the group's ranks meet for, one a device: the same on all of them.
   std::string meeting_name(int number) const;
+  // Until the ranks have met; others ask where this thread is.
+  class FirstUse;
+  // "all_reduce #1 on rank 0 of 2 in group '0', in another thread: the group's first use, to which
+  // rank(s) 1 have not come"
+  std::string tell_first_use();
+  bool in_first_use();
   // Where this rank has joined no communicator, it tells those that wait for it.
   void say_goodbye();
+  void abort_by(const std::string& whom);
   void throw_if_aborted() const;  // with state_mutex_ held
   // Tells of a failure on this rank, if it is the first of its kind (meeting.cc).
   void report(FailureReports::Of of, const std::string& message);
@@ -193,8 +200,17 @@ class ProcessGroupOCCL final : public c10d::Backend {
 
   WorkPtr receive(Tensors& tensors, int source, int tag, c10d::OpType type);
   WorkPtr all_reduce_many(Tensors& tensors, const c10d::AllreduceOptions& opts, const char* name);
+  static std::vector<c10::intrusive_ptr<ProcessGroupOCCL>> live_groups();
+  // Another thread may hold it for as long as ranks are missing in the group's first use: Ctrl-C
+  // ends the wait for it.
+  using Order = std::unique_lock<std::timed_mutex>;
+  Order in_order();
+
+  // (destroy.cc)
+  class Patience;
   void shutdown_until(std::chrono::steady_clock::time_point deadline);
   void drain(std::chrono::steady_clock::time_point deadline);
+  void finish();
   bool everybody_is_leaving();
   c10::intrusive_ptr<ProcessGroupOCCL> make_child(c10::intrusive_ptr<c10d::Store> store, int rank,
                                                   const std::vector<int>& ranks,
@@ -210,8 +226,9 @@ class ProcessGroupOCCL final : public c10d::Backend {
 
   std::atomic<std::uint64_t> shrinks_{0};
 
-  // Held while an operation is issued; gives operations their order. Never held by abort().
-  std::mutex issue_mutex_;
+  // Held while an operation is issued; gives operations their order. Taken by in_order(); never
+  // held by abort().
+  std::timed_mutex issue_mutex_;
   std::uint64_t collective_sequence_ = 0;
   std::uint64_t splits_ = 0;  // as OCCL counts them
   std::uint64_t point_to_point_sequence_ = 0;
@@ -223,15 +240,16 @@ class ProcessGroupOCCL final : public c10d::Backend {
   std::mutex state_mutex_;
   std::map<c10::DeviceIndex, c10::intrusive_ptr<Communicator>> communicators_;
   c10::DeviceIndex first_device_ = -1;
-  int meetings_ = 0;      // begun
-  bool joining_ = false;  // the last of them has not ended
+  int meetings_ = 0;       // begun
+  bool joining_ = false;   // the last of them has not ended
+  std::string first_use_;  // the operation for which a thread awaits the ranks, "" if none does
   std::shared_ptr<const GroupIdentity> identity_;
   std::string aborted_;  // why, "" if not
   bool shut_down_ = false;
 };
 
 struct ProcessGroupOCCL::Launch {
-  std::unique_lock<std::mutex> order;
+  Order order;
   std::shared_ptr<const GroupIdentity> group;
   c10::intrusive_ptr<Communicator> communicator;
   OpenregStream stream;

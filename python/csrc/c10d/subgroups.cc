@@ -48,7 +48,7 @@ c10::intrusive_ptr<ProcessGroupOCCL> ProcessGroupOCCL::make_child(
 c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::split(
     const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
     const c10::intrusive_ptr<Options>& opts) {
-  const GilReleaseIfHeld no_gil;
+  const GilReleaseForWait no_gil;
   const auto group = identity();
   TORCH_CHECK_VALUE(!ranks.empty() &&
                         std::set<int>(ranks.begin(), ranks.end()).size() == ranks.size() &&
@@ -69,7 +69,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::split(
   config.device = device;
   occlComm_t comm = nullptr;
   {
-    const std::lock_guard<std::mutex> order(issue_mutex_);
+    const Order order = in_order();
     const auto parent =
         reported([&] { return communicator(device, Needs::kAll, {*group, "split", splits_ + 1}); });
     ++splits_;
@@ -97,7 +97,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::split(
 c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::shrink(
     const std::vector<std::int64_t>& ranks_to_exclude, int shrink_flags,
     const c10::intrusive_ptr<Options>& opts_override) {
-  const GilReleaseIfHeld no_gil;
+  const GilReleaseForWait no_gil;
   const auto group = identity();
   const std::set<std::int64_t> excluded(ranks_to_exclude.begin(), ranks_to_exclude.end());
   TORCH_CHECK_VALUE(!excluded.empty() && *excluded.begin() >= 0 && *excluded.rbegin() < size_,

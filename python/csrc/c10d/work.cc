@@ -234,7 +234,7 @@ std::exception_ptr WorkOCCL::exception() const {
 }
 
 bool WorkOCCL::wait_on_host(Clock::time_point deadline) {
-  const GilReleaseIfHeld no_gil;
+  const GilReleaseForWait no_gil;
   TORCH_CHECK(issued_.load(std::memory_order_acquire), "OCCL ", description_.name,
               ": this operation belongs to a batch that has not been ended; wait on the work that "
               "ends it");

@@ -114,6 +114,10 @@ void check_signals(bool gil) {
 
 }  // namespace
 
+void come_back_from_wait(void* thread_state) {
+  come_back(static_cast<PyThreadState*>(thread_state));
+}
+
 void end_waits() {
   exiting.store(true, std::memory_order_seq_cst);
   const auto deadline = std::chrono::steady_clock::now() + kLongestStay;

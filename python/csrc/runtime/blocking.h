@@ -16,6 +16,11 @@ namespace torch_openreg {
 orError_t wait_without_gil(std::int64_t timeout_ms,
                            const std::function<orError_t(std::int64_t slice_ms)>& wait);
 
+// After a wait of another kind. `thread_state`: what PyEval_SaveThread gave, so that this takes the
+// lock; nullptr: a caller further up has released the lock, and takes it again. While the
+// interpreter ends it does not return, but to the main thread. For threads of the program only.
+void come_back_from_wait(void* thread_state);
+
 // From an exit handler of the interpreter, without its lock: threads that wait above do not come
 // back any more (the interpreter would end them inside of a C++ destructor); those that are on
 // their way back get the lock first.
