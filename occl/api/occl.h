@@ -102,18 +102,21 @@ typedef enum occlDataType {
   occlBool = 12,       /* one byte, 0 or 1 */
   occlComplex64 = 13,  /* two float32 */
   occlComplex128 = 14, /* two float64 */
-  occlFloat8e4m3 = 15, /* float8 kinds and bytes are moved, never reduced */
-  occlFloat8e5m2 = 16,
-  occlFloat8 = 17, /* any other one-byte float */
-  occlBytes = 18,
-  occlNumTypes = 19
+  occlComplex32 = 15,  /* two float16 */
+  occlFloat8e4m3 = 16, /* from here on: moved, never reduced */
+  occlFloat8e5m2 = 17,
+  occlFloat8e4m3fnuz = 18,
+  occlFloat8e5m2fnuz = 19,
+  occlFloat8e8m0 = 20,
+  occlFloat4e2m1x2 = 21, /* two in a byte */
+  occlBytes = 22,
+  occlNumTypes = 23
 } occlDataType_t;
 
 /* Which operation makes sense for which datatype:
- *   SUM, PROD   all but float8 and bytes; of bool SUM is "or", PROD is "and"
+ *   SUM, PROD   all but float8, float4 and bytes; of bool SUM is "or", PROD is "and"
  *   MIN, MAX    integers, bool, real floats; NaN wins over any number, as in torch
- *   AVG         floats and complex (sum, then divided once by the number of ranks), integers divide
- *               truncating toward zero; not bool
+ *   AVG         all that SUM takes but bool: the sum divided once; of integers, toward zero
  *   BAND, BOR, BXOR   integers, bool
  *   pre-multiplied sum  floats and complex
  * Anything else is occlInvalidArgument. Integers wrap around. */
@@ -196,8 +199,7 @@ occlResult_t occlCommAwaitRanks(occlComm_t comm, const occlStore_t* store, int64
 occlResult_t occlCommSplit(occlComm_t comm, int color, int key, occlComm_t* newcomm,
                            const occlConfig_t* config);
 /* Collective over the ranks of comm that are not excluded (dead ones, or others); comm may have
- * failed. The survivors get a working communicator, ranks renumbered in order. Blocks. Needs no
- * store. */
+ * failed. The survivors get a working communicator, ranks in order. Blocks; needs no store. */
 #define OCCL_SHRINK_DEFAULT 0
 #define OCCL_SHRINK_ABORT 1 /* first abort what is in flight on comm */
 occlResult_t occlCommShrink(occlComm_t comm, const int* excludeRanks, int excludeCount,
@@ -299,8 +301,7 @@ occlResult_t occlReduceScatter(const void* sendbuff, void* recvbuff, size_t recv
 occlResult_t occlReduceScatterv(const void* const* sendbuffs, void* recvbuff, const size_t* counts,
                                 occlDataType_t datatype, occlRedOp_t op, occlComm_t comm,
                                 orStream_t stream, const occlCallOptions_t* options);
-/* recvbuff (root only): nranks * sendcount. In place on root: sendbuff == recvbuff + root *
- * sendcount. */
+/* recvbuff (root only): nranks * sendcount. In place: sendbuff == recvbuff + root * sendcount. */
 occlResult_t occlGather(const void* sendbuff, void* recvbuff, size_t sendcount,
                         occlDataType_t datatype, int root, occlComm_t comm, orStream_t stream,
                         const occlCallOptions_t* options);
@@ -308,8 +309,7 @@ occlResult_t occlGather(const void* sendbuff, void* recvbuff, size_t sendcount,
 occlResult_t occlGatherv(const void* sendbuff, size_t sendcount, void* const* recvbuffs,
                          const size_t* recvcounts, occlDataType_t datatype, int root,
                          occlComm_t comm, orStream_t stream, const occlCallOptions_t* options);
-/* sendbuff (root only): nranks * recvcount. In place on root: recvbuff == sendbuff + root *
- * recvcount. */
+/* sendbuff (root only): nranks * recvcount. In place: recvbuff == sendbuff + root * recvcount. */
 occlResult_t occlScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
                          occlDataType_t datatype, int root, occlComm_t comm, orStream_t stream,
                          const occlCallOptions_t* options);

@@ -13,6 +13,7 @@ namespace occl {
 size_t DataTypeSize(int datatype);
 // "float32", ...; "datatype 99" is spelt "unknown datatype".
 const char* DataTypeName(int datatype);
+bool IsComplex(int datatype);
 // "SUM", ...; a pre-multiplied sum is "PREMUL_SUM".
 const char* RedOpName(int op);
 

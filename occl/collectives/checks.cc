@@ -67,8 +67,8 @@ Status CheckBuffer(const Comm& comm, const char* what, const void* pointer, size
   }
   if (size_bytes == 0) return Status();
   // An element of a complex type is aligned as its parts are.
-  const bool complex = spec.datatype == occlComplex64 || spec.datatype == occlComplex128;
-  const uintptr_t alignment = complex ? spec.element_bytes / 2 : spec.element_bytes;
+  const uintptr_t alignment =
+      IsComplex(spec.datatype) ? spec.element_bytes / 2 : spec.element_bytes;
   if (!comm.Translate(pointer, size_bytes, kernel_pointer)) {
     return Error(occlInvalidArgument,
                  "%s: %s (%p, %zu bytes) is not memory of openreg device %d, which communicator %s "

@@ -177,6 +177,11 @@ TEST(Mismatch, NamesTheDatatypeOfAMessageAlsoWhereItsSizeFits) {
                                           {occlInt32, occlFloat32},
                                           {occlFloat16, occlBfloat16},
                                           {occlBool, occlUint8},
+                                          {occlComplex32, occlInt32},
+                                          {occlFloat8e4m3fnuz, occlFloat8e5m2fnuz},
+                                          {occlFloat8e5m2fnuz, occlFloat8e8m0},
+                                          {occlFloat8e8m0, occlFloat4e2m1x2},
+                                          {occlFloat4e2m1x2, occlBytes},
                                           {occlBytes, occlInt8}};
   for (const auto& pair : kPairs) {
     ExpectMismatch(2, "datatype", [&](const Rank& r, void* s, void* d, auto* o) {

@@ -66,6 +66,9 @@ struct SmallFloat {
 };
 using Half = SmallFloat<5>;
 using BFloat = SmallFloat<8>;
+struct ComplexHalf {
+  Half real, imag;
+};
 struct Boolean {
   uint8_t byte;
 };
@@ -177,6 +180,14 @@ T Element(occlRedOp_t op, const std::vector<const uint8_t*>& srcs, size_t index,
     std::vector<float> values;
     for (const uint8_t* src : srcs) values.push_back(Load<T>(src + index * sizeof(T)).Value());
     return T::Nearest(Accumulate(op, values, args));
+  } else if constexpr (std::is_same_v<T, ComplexHalf>) {
+    std::vector<std::complex<float>> values;
+    for (const uint8_t* src : srcs) {
+      const T half = Load<T>(src + index * sizeof(T));
+      values.emplace_back(half.real.Value(), half.imag.Value());
+    }
+    const std::complex<float> result = Accumulate(op, values, args);
+    return {Half::Nearest(result.real()), Half::Nearest(result.imag())};
   } else {
     std::vector<T> values;
     for (const uint8_t* src : srcs) values.push_back(Load<T>(src + index * sizeof(T)));
@@ -193,6 +204,8 @@ bool Same(T a, T b) {
     return a.bits == b.bits || (std::isnan(a.Value()) && std::isnan(b.Value()));
   } else if constexpr (kIsComplex<T>) {
     return Same(a.real(), b.real()) && Same(a.imag(), b.imag());
+  } else if constexpr (std::is_same_v<T, ComplexHalf>) {
+    return Same(a.real, b.real) && Same(a.imag, b.imag);
   } else {
     return std::memcmp(&a, &b, sizeof a) == 0 || (a != a && b != b);
   }
@@ -203,6 +216,10 @@ template <class T>
 void FillRandom(std::mt19937_64& rng, uint8_t* bytes, size_t count) {
   if constexpr (kIsComplex<T>) {
     FillRandom<typename T::value_type>(rng, bytes, 2 * count);
+    return;
+  }
+  if constexpr (std::is_same_v<T, ComplexHalf>) {
+    FillRandom<Half>(rng, bytes, 2 * count);
     return;
   }
   for (size_t i = 0; i < count * sizeof(T); ++i) bytes[i] = static_cast<uint8_t>(rng());
@@ -233,11 +250,14 @@ void FillRandom(std::mt19937_64& rng, uint8_t* bytes, size_t count) {
   }
 }
 
+inline bool IsComplex(occlDataType_t t) {
+  return t == occlComplex32 || t == occlComplex64 || t == occlComplex128;
+}
+
 // The pairs that the contract of occlRedOp_t names.
 inline bool MakesSense(occlDataType_t t, occlRedOp_t op) {
-  const bool small = t == occlFloat8e4m3 || t == occlFloat8e5m2 || t == occlFloat8;
-  if (small || t == occlBytes) return false;
-  const bool is_complex = t == occlComplex64 || t == occlComplex128;
+  if (t >= occlFloat8e4m3 && t <= occlBytes) return false;
+  const bool is_complex = IsComplex(t);
   const bool is_float =
       t == occlFloat16 || t == occlFloat32 || t == occlFloat64 || t == occlBfloat16;
   switch (op) {

@@ -62,6 +62,8 @@ void WithType(occlDataType_t datatype, F f) {
       return f.template operator()<float>();
     case occlFloat64:
       return f.template operator()<double>();
+    case occlComplex32:
+      return f.template operator()<oracle::ComplexHalf>();
     case occlComplex64:
       return f.template operator()<std::complex<float>>();
     case occlComplex128:
@@ -83,6 +85,9 @@ Bytes Scalar(occlDataType_t datatype, int rank) {
     if constexpr (oracle::kIsComplex<T>) {
       using Real = typename T::value_type;
       value = T(static_cast<Real>(Factor(rank, 0)), static_cast<Real>(Factor(rank, 1)));
+    } else if constexpr (std::is_same_v<T, oracle::ComplexHalf>) {
+      value = {oracle::Half::Nearest(static_cast<float>(Factor(rank, 0))),
+               oracle::Half::Nearest(static_cast<float>(Factor(rank, 1)))};
     } else if constexpr (oracle::kIsSmallFloat<T>) {
       value = T::Nearest(static_cast<float>(Factor(rank, 0)));
     } else if constexpr (std::is_floating_point_v<T>) {
@@ -105,7 +110,7 @@ class Values {
     Bytes& out = reduced_[{datatype, op, nranks}];
     if (!out.empty()) return out;
     out.resize(kPeriod * occlDataTypeSize(datatype));
-    const bool is_complex = datatype == occlComplex64 || datatype == occlComplex128;
+    const bool is_complex = oracle::IsComplex(datatype);
     std::vector<double> scales;
     std::vector<const uint8_t*> inputs;
     for (int r = 0; r < nranks; ++r) {

@@ -238,8 +238,7 @@ void CollectiveOp::FillWindow(unsigned char* slot) {
 
 // Kernels take a double for each rank, or a pair for complex datatypes.
 void CollectiveOp::KeepFactor(int rank, const void* factor) {
-  const bool complex = spec_.datatype == occlComplex64 || spec_.datatype == occlComplex128;
-  const size_t doubles = complex ? 2 : 1;
+  const size_t doubles = IsComplex(spec_.datatype) ? 2 : 1;
   std::memcpy(&comm().scratch.scales[doubles * rank], factor, doubles * sizeof(double));
 }
 

@@ -49,6 +49,10 @@ bool ReadScalar(const void* scalar, occlDataType_t datatype, double* scale) {
     case occlFloat64:
       scale[0] = Load<double>(scalar);
       return true;
+    case occlComplex32:
+      scale[0] = FromFloat16(Load<uint16_t>(scalar));
+      scale[1] = FromFloat16(Load<uint16_t>(scalar, 1));
+      return true;
     case occlComplex64:
       scale[0] = Load<float>(scalar);
       scale[1] = Load<float>(scalar, 1);

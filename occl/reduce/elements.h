@@ -163,6 +163,21 @@ struct Float16 {
 #endif
 };
 
+// Float16 keeps neighbours beside each other: real and imaginary parts stay interleaved.
+struct Complex32 {
+  using Acc = ComplexPair;
+  static constexpr size_t kElementBytes = 4;
+  static Acc Decode(Bytes bytes) {
+    const FloatPair parts = Float16::Decode(bytes);
+    return {{parts.a}, {parts.b}};
+  }
+  static Bytes Encode(Acc acc) { return Float16::Encode({acc.a.v, acc.b.v}); }
+  static Acc Scale(const double* scales, int source) {
+    const ComplexVec<float> scale = Complex<float>::Scale(scales, source);
+    return {scale, scale};
+  }
+};
+
 }  // namespace
 }  // namespace occl::reduce
 

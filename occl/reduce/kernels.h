@@ -258,6 +258,7 @@ constexpr void FillBool(Kernel* row) {
   FillFloat<BFloat16>(rows[occlBfloat16]);
   FillFloat<Plain<float>>(rows[occlFloat32]);
   FillFloat<Plain<double>>(rows[occlFloat64]);
+  FillComplex<Complex32>(rows[occlComplex32]);
   FillComplex<Complex<float>>(rows[occlComplex64]);
   FillComplex<Complex<double>>(rows[occlComplex128]);
   return table;

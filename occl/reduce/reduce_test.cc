@@ -163,6 +163,7 @@ TEST(ReduceTest, Float16EqualsOracle) { Sweep<oracle::Half>(occlFloat16); }
 TEST(ReduceTest, BFloat16EqualsOracle) { Sweep<oracle::BFloat>(occlBfloat16); }
 TEST(ReduceTest, Float32EqualsOracle) { Sweep<float>(occlFloat32); }
 TEST(ReduceTest, Float64EqualsOracle) { Sweep<double>(occlFloat64); }
+TEST(ReduceTest, Complex32EqualsOracle) { Sweep<oracle::ComplexHalf>(occlComplex32); }
 TEST(ReduceTest, Complex64EqualsOracle) { Sweep<std::complex<float>>(occlComplex64); }
 TEST(ReduceTest, Complex128EqualsOracle) { Sweep<std::complex<double>>(occlComplex128); }
 

@@ -77,6 +77,11 @@ struct ComplexVec {
   Vec<T> v;
 };
 
+// The accumulator of one vector of complex numbers of 16-bit floats.
+struct ComplexPair {
+  ComplexVec<float> a, b;
+};
+
 // The vector as one whose arithmetic wraps around: signed integers become unsigned, with the same
 // bits; all others stay.
 template <class V>
@@ -99,6 +104,7 @@ struct Add {
     return {x.v + y.v};
   }
   static FloatPair Do(FloatPair x, FloatPair y) { return {x.a + y.a, x.b + y.b}; }
+  static ComplexPair Do(ComplexPair x, ComplexPair y) { return {Do(x.a, y.a), Do(x.b, y.b)}; }
 };
 
 // Lane indices 1 0 3 2 ..., 0 0 2 2 ... and 1 1 3 3 ...
@@ -130,6 +136,7 @@ struct Mul {
     for (int i = 0; i < kLanes<I>; i += 2) even[i] = -1;
     return {even ? direct - crossed : direct + crossed};
   }
+  static ComplexPair Do(ComplexPair x, ComplexPair y) { return {Do(x.a, y.a), Do(x.b, y.b)}; }
 };
 
 // A NaN wins; of equal values the first stays.
@@ -187,6 +194,9 @@ inline ComplexVec<T> Divide(ComplexVec<T> sum, uint32_t n) {
   return {sum.v / Splat(static_cast<T>(n))};
 }
 inline FloatPair Divide(FloatPair sum, uint32_t n) { return {Divide(sum.a, n), Divide(sum.b, n)}; }
+inline ComplexPair Divide(ComplexPair sum, uint32_t n) {
+  return {Divide(sum.a, n), Divide(sum.b, n)};
+}
 
 }  // namespace
 }  // namespace occl::reduce

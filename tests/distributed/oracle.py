@@ -18,6 +18,7 @@ _BINARY = {
 _WIDE = {
     torch.float16: torch.float32,
     torch.bfloat16: torch.float32,
+    torch.complex32: torch.complex64,
     torch.uint16: torch.int64,
     torch.uint32: torch.int64,
     torch.uint64: torch.int64,
@@ -52,7 +53,7 @@ def operation(op):
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
-COMPLEX = [torch.complex64, torch.complex128]
+COMPLEX = [torch.complex32, torch.complex64, torch.complex128]
 FLOAT8 = [
     torch.float8_e4m3fn,
     torch.float8_e5m2,

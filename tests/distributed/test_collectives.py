@@ -69,6 +69,16 @@ class CollectivesTest(RankTestCase):
                 scaled = [x.float() * float(factor) for x in self.everyones(11, dtype)]
                 self.same(tensor, oracle.reduced(scaled).to(dtype), dtype, factor)
 
+    def test_premultiplied_sum_of_complex_numbers(self):
+        self.init()
+        for dtype in oracle.COMPLEX:
+            part = torch.empty(5, dtype=dtype, device=self.device)
+            whole = self.on_device(self.mine(5 * self.world_size, dtype))
+            dist.reduce_scatter_single(part, whole, dist._make_nccl_premul_sum(0.5))
+            wide = [x.to(torch.complex128) / 2 for x in self.everyones(5 * self.world_size, dtype)]
+            expected = oracle.reduced(wide).to(dtype)
+            self.same(part, expected[5 * self.rank : 5 * self.rank + 5], dtype)
+
     def test_broadcast_of_every_dtype_size_and_root(self):
         self.init()
         for root in range(self.world_size):
@@ -245,13 +255,13 @@ class CollectivesTest(RankTestCase):
     def test_operations_on_the_backend_object(self):
         self.init()
         backend = self.backend()
-        tensor = self.on_device(self.mine(5, torch.complex64))
         opts = dist.AllreduceOptions()
         opts.reduceOp = dist.ReduceOp.PRODUCT
-        backend.allreduce([tensor], opts).wait()
-        expected = self.everyones(5, torch.complex64)
-        self.assertEqual(tensor.cpu(), oracle.reduced(expected, "PRODUCT"))
-        self.assertEqual(backend._get_sequence_number_for_group(), 1)
+        for dtype in oracle.COMPLEX:
+            tensor = self.on_device(self.mine(5, dtype))
+            backend.allreduce([tensor], opts).wait()
+            self.same(tensor, oracle.reduced(self.everyones(5, dtype), "PRODUCT"), dtype)
+        self.assertEqual(backend._get_sequence_number_for_group(), len(oracle.COMPLEX))
         backend._set_sequence_number_for_group()
 
     def test_objects(self):

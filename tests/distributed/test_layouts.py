@@ -119,6 +119,26 @@ class LayoutTest(RankTestCase):
         self.assertEqual(base.cpu(), torch.zeros(8))
         dist.all_reduce(base)
 
+    def test_conjugate_and_negative_views_of_complex_tensors(self):
+        self.init()
+        for dtype in (torch.complex64, torch.complex128):
+            for view in (torch.conj, lambda base: base.conj().imag):
+                every = [view(values(rank, 4, dtype)).clone() for rank in (0, 1)]
+                mine = view(values(self.rank, 4, dtype).to(self.device))
+                outputs = [view(torch.zeros(4, dtype=dtype, device=self.device)) for _ in "01"]
+                dist.gather(mine, outputs if self.rank == 1 else None, 1)
+                if self.rank == 1:
+                    self.assertEqual([output.cpu() for output in outputs], every)
+                total = torch.zeros(2, dtype=mine.dtype, device=self.device)
+                dist.reduce_scatter_single(total, mine)
+                part = slice(2 * self.rank, 2 * self.rank + 2)
+                self.assertEqual(total.cpu(), every[0][part] + every[1][part])
+        # torch refuses what it would have to make a real view of.
+        conjugate = torch.ones(2, dtype=torch.complex64, device=self.device).conj()
+        with self.raises(RuntimeError, "unresolved conjugated"):
+            dist.all_reduce(conjugate)
+        dist.barrier()
+
     def test_conjugate_views(self):
         self.init()
         tensor = torch.tensor([1 + 2j, 3 - 1j], device=self.device)

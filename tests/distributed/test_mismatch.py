@@ -73,6 +73,40 @@ class Operations:
         return dist.irecv(self.tensor(), 1 - self.rank, self.group)
 
 
+# Of the same bytes. torch.distributed itself hands complex tensors on as real ones in most calls:
+# the calls of the tests below are those that do not.
+SAME_BYTES = [
+    (torch.complex32, torch.float16),
+    (torch.complex32, torch.int32),
+    (torch.complex32, torch.complex64),
+    (torch.complex64, torch.float32),
+    (torch.complex64, torch.float64),
+    (torch.complex64, torch.complex128),
+    (torch.complex128, torch.float64),
+    (torch.float16, torch.bfloat16),
+    (torch.int16, torch.uint16),
+    (torch.int32, torch.uint32),
+    (torch.int64, torch.uint64),
+    (torch.int8, torch.uint8),
+    (torch.bool, torch.uint8),
+]
+SAME_BYTES_MOVED = [
+    *itertools.combinations(
+        (
+            torch.float8_e4m3fn,
+            torch.float8_e5m2,
+            torch.float8_e4m3fnuz,
+            torch.float8_e5m2fnuz,
+            torch.float8_e8m0fnu,
+            torch.float4_e2m1fn_x2,
+            torch.bits8,
+        ),
+        2,
+    ),
+    (torch.float8_e8m0fnu, torch.uint8),
+    (torch.bits8, torch.uint8),
+]
+
 COLLECTIVES = [
     "all_reduce",
     "broadcast",
@@ -141,6 +175,41 @@ class MismatchTest(RankTestCase):
                 wrong = torch.ones(count, dtype=dtype, device=self.device)
                 call = functools.partial(dist.irecv, wrong, 0, operations.group)
                 self.fails(call, "disagree", *fragments)
+
+    def bytes_as(self, dtype):
+        return torch.zeros(32, dtype=torch.uint8).view(dtype).to(self.device)
+
+    def disagree_about_the_datatype(self, pair, call):
+        group, tensor = self.both().group, self.bytes_as(pair[self.rank])
+        message = self.fails(functools.partial(call, tensor, group), "disagree", "datatype")
+        self.assertNotIn("timed out", message)
+
+    def test_the_same_bytes_of_another_dtype_are_not_reduced(self):
+        self.init()
+        for pair in SAME_BYTES:
+            for call in (
+                lambda tensor, group: dist.reduce(tensor, 0, group=group, async_op=True),
+                lambda tensor, group: group.allreduce([tensor]),
+                lambda tensor, group: dist.reduce_scatter(
+                    self.bytes_as(tensor.dtype), [tensor, tensor], group=group, async_op=True
+                ),
+            ):
+                self.disagree_about_the_datatype(pair, call)
+
+    def test_the_same_bytes_of_another_dtype_are_not_moved(self):
+        self.init()
+
+        def gather(tensor, group):
+            outputs = [self.bytes_as(tensor.dtype) for _ in range(2)] if self.rank == 0 else None
+            return dist.gather(tensor, outputs, 0, group, async_op=True)
+
+        def message(tensor, group):
+            call = group.send if self.rank == 0 else group.recv
+            return call([tensor], 1 - self.rank, 0)
+
+        for pair in (*SAME_BYTES, *SAME_BYTES_MOVED):
+            for call in (gather, message, lambda tensor, group: group.broadcast(tensor, 0)):
+                self.disagree_about_the_datatype(pair, call)
 
     def test_a_message_that_meets_a_collective_ends_at_the_deadline(self):
         self.init()

@@ -21,7 +21,7 @@ FP8 = [
     torch.float8_e8m0fnu,
 ]
 # Those that other tests do not move.
-MOVED = [torch.uint16, torch.uint32, torch.uint64, torch.bool, torch.complex32, *FP8]
+MOVED = [torch.uint16, torch.uint32, torch.uint64, torch.bool, torch.float4_e2m1fn_x2, *FP8]
 
 
 def raw(seed, count, dtype):

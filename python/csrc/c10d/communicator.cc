@@ -70,6 +70,11 @@ occlResult_t with_scalar(occlDataType_t type, const c10::complex<double>& factor
       const double value = factor.real();
       return call(&value);
     }
+    case occlComplex32: {
+      const c10::complex<c10::Half> value(static_cast<float>(factor.real()),
+                                          static_cast<float>(factor.imag()));
+      return call(&value);
+    }
     case occlComplex64: {
       const c10::complex<float> value(factor);
       return call(&value);

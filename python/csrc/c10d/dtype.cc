@@ -35,7 +35,7 @@ WireType wire_type(at::ScalarType dtype, const char* operation) {
     case at::kDouble:
       return {occlFloat64, 1};
     case at::kComplexHalf:
-      return {occlFloat16, 2};
+      return {occlComplex32, 1};
     case at::kComplexFloat:
       return {occlComplex64, 1};
     case at::kComplexDouble:
@@ -45,9 +45,13 @@ WireType wire_type(at::ScalarType dtype, const char* operation) {
     case at::kFloat8_e5m2:
       return {occlFloat8e5m2, 1};
     case at::kFloat8_e4m3fnuz:
+      return {occlFloat8e4m3fnuz, 1};
     case at::kFloat8_e5m2fnuz:
+      return {occlFloat8e5m2fnuz, 1};
     case at::kFloat8_e8m0fnu:
-      return {occlFloat8, 1};
+      return {occlFloat8e8m0, 1};
+    case at::kFloat4_e2m1fn_x2:
+      return {occlFloat4e2m1x2, 1};
     default:
       break;
   }
@@ -59,19 +63,16 @@ WireType wire_type(at::ScalarType dtype, const char* operation) {
 
 WireType wire_type_for_reduction(at::ScalarType dtype, const ReduceOp& op, const char* operation) {
   const WireType wire = wire_type(dtype, operation);
-  const bool real_float = c10::isFloatingType(dtype) && wire.type != occlFloat8e4m3 &&
-                          wire.type != occlFloat8e5m2 && wire.type != occlFloat8 &&
-                          wire.type != occlBytes;
+  const bool real_float = wire.type == occlFloat16 || wire.type == occlBfloat16 ||
+                          wire.type == occlFloat32 || wire.type == occlFloat64;
   const bool complex = c10::isComplexType(dtype);
   const bool boolean = dtype == at::kBool;
   const bool integer = c10::isIntegralType(dtype, /*includeBool=*/true);
   bool allowed = false;
   switch (op.op_) {
     case ReduceOp::SUM:
-      allowed = real_float || complex || integer;
-      break;
     case ReduceOp::PRODUCT:
-      allowed = real_float || integer || (complex && dtype != at::kComplexHalf);
+      allowed = real_float || complex || integer;
       break;
     case ReduceOp::MIN:
     case ReduceOp::MAX:
