@@ -5,6 +5,8 @@ Rank 0's deadline passes first in each test; rank 1 is told what rank 0 has seen
 
 import datetime
 import os
+import signal
+import threading
 import time
 
 import torch
@@ -118,6 +120,25 @@ class GroupOrderTest(RankTestCase):
         if self.rank == 1:
             with self.raises(dist.DistBackendError, "rank 0 (pid", told):
                 self.all_reduce(third)
+        self.meet("over")
+
+    def test_first_use_that_was_interrupted(self):
+        first, second = self.begin(met=False)
+        told = f"all_reduce #1 on rank 1 of 2 in group '{second.group_name}'"
+        if self.rank == 1:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+            def interrupt():
+                dist.group.WORLD.get_group_store().wait(["openreg//occl/wait_of_rank_1"], _LONG)
+                os.kill(os.getpid(), signal.SIGINT)
+
+            threading.Thread(target=interrupt).start()
+            with self.assertRaises(KeyboardInterrupt):
+                self.all_reduce(second)
+        self.meet("interrupted")
+        if self.rank == 0:
+            with self.raises(dist.DistBackendError, f"; it has given up {told}"):
+                self.all_reduce(first)
         self.meet("over")
 
     def test_first_use_by_a_rank_that_waits_on_a_stream(self):

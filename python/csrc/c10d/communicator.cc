@@ -154,7 +154,12 @@ void Communicator::await_ranks(const Occasion& occasion) {
       told.tell(c10::str(occasion.operation, " #", occasion.sequence, " on ",
                          occasion.group.to_string()));
     }
-    check_signals();
+    try {
+      check_signals();
+    } catch (...) {
+      told.given_up();
+      throw;
+    }
   }
   told.over();
   all_joined_.store(true, std::memory_order_release);
