@@ -38,6 +38,7 @@ typedef enum orError {
   orErrorNotSupported = 12,         /* this runtime does not have the capability */
   orErrorMapBufferObject = 13, /* limits: address space or descriptors for a mapping are gone */
   orErrorOperatingSystem = 14, /* system: a system call failed; the message names it */
+  orErrorNotedFailure = 15,    /* as orErrorLaunchFailure, of a kernel that has noted why */
   orErrorUnknown = 999
 } orError_t;
 

@@ -53,7 +53,9 @@ typedef void (*orHostFn)(void* arg);
  * thread, which holds the stream meanwhile; otherwise it is queued. fn is called exactly once;
  * `name` (static storage) is what profilers show. A kernel's failure stays on the stream until the
  * next synchronise or query of it (or of its device) returns and clears it; the work queued behind
- * still runs. */
+ * still runs. Of several failures the first stays, or is what the device's synchronise returns;
+ * but orErrorNotedFailure gives way to any other. Kernels return that one whose program knows by
+ * itself what failed, and may find that it matters no more; the runtime makes none of its own. */
 orError_t orLaunchKernel(const char* name, orKernelFn fn, void* arg, orStream_t stream);
 /* Always queued: fn runs on the stream's worker thread (as cudaLaunchHostFunc). */
 orError_t orLaunchHostFunc(orStream_t stream, orHostFn fn, void* arg);

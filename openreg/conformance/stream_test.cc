@@ -170,6 +170,41 @@ TEST(Stream, AnErrorReachesTheStreamsThatWaitForIt) {
   }
 }
 
+// Whoever knows by itself what failed, and finds that it matters no more, must lose nothing else.
+TEST(Stream, ANotedFailureGivesWayToAnyOther) {
+  for (bool noted_first : {true, false}) {
+    Stream stream, other_stream, waiting_stream;
+    Event event;
+    KernelOf first{[&] { return noted_first ? orErrorNotedFailure : orErrorPeerDead; }};
+    KernelOf second{[&] { return noted_first ? orErrorPeerDead : orErrorNotedFailure; }};
+    // On one stream.
+    OR_ASSERT_OK(orLaunchKernelQueued("first", first.Run, &first, stream));
+    OR_ASSERT_OK(orLaunchKernelQueued("second", second.Run, &second, stream));
+    OR_EXPECT_ERROR(orErrorPeerDead, orStreamSynchronizeTimeout(stream, kDeadlineMs));
+    OR_EXPECT_OK(orStreamSynchronizeTimeout(stream, kDeadlineMs));
+    // On a stream that waits for another.
+    OR_ASSERT_OK(orLaunchKernelQueued("first", first.Run, &first, waiting_stream));
+    OR_ASSERT_OK(orLaunchKernelQueued("second", second.Run, &second, stream));
+    OR_ASSERT_OK(orEventRecord(event, stream));
+    OR_ASSERT_OK(orStreamWaitEvent(waiting_stream, event));
+    OR_EXPECT_ERROR(orErrorPeerDead, orStreamSynchronizeTimeout(waiting_stream, kDeadlineMs));
+    (void)orDeviceSynchronizeTimeout(0, kDeadlineMs);  // the other one, where it was left
+    // On two streams of a device.
+    OR_ASSERT_OK(orLaunchKernelQueued("first", first.Run, &first, stream));
+    OR_ASSERT_OK(orLaunchKernelQueued("second", second.Run, &second, other_stream));
+    OR_EXPECT_ERROR(orErrorPeerDead, orDeviceSynchronizeTimeout(0, kDeadlineMs));
+    OR_EXPECT_OK(orDeviceSynchronizeTimeout(0, kDeadlineMs));
+  }
+}
+
+TEST(Stream, ANotedFailureIsReportedAsSuch) {
+  Stream stream;
+  KernelOf noted{[] { return orErrorNotedFailure; }};
+  OR_ASSERT_OK(orLaunchKernelQueued("noted", noted.Run, &noted, stream));
+  OR_EXPECT_ERROR(orErrorNotedFailure, orStreamSynchronizeTimeout(stream, kDeadlineMs));
+  OR_EXPECT_OK(orStreamSynchronizeTimeout(stream, kDeadlineMs));
+}
+
 TEST(Stream, DeviceSynchronizeTellsAllThatItClears) {
   Stream first, second;
   KernelOf failing{[] { return orErrorLaunchFailure; }};

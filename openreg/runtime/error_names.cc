@@ -30,6 +30,7 @@ constexpr ErrorText kErrors[] = {
     OPENREG_ERROR(orErrorNotSupported, "this runtime does not have the capability"),
     OPENREG_ERROR(orErrorMapBufferObject, "address space or descriptors for a mapping are gone"),
     OPENREG_ERROR(orErrorOperatingSystem, "a system call failed"),
+    OPENREG_ERROR(orErrorNotedFailure, "a kernel that was queued earlier has noted a failure"),
     OPENREG_ERROR(orErrorUnknown, "unknown error"),
 };
 #undef OPENREG_ERROR

@@ -203,6 +203,7 @@ Status Runtime::SynchronizeDevice(int index, Deadline deadline) {
   for (const Target& target : targets) {
     Status status = target.stream->TakeError();
     if (status.ok()) continue;
+    if (!first.ok() && !Outranks(first.code(), status.code())) std::swap(first, status);
     if (first.ok()) {
       first = std::move(status);
     } else {

@@ -57,6 +57,11 @@ struct Work {
   static Work HostFunction(orHostFn fn, void* arg);
 };
 
+// Whether an error stays, or is reported first, where another one comes (openreg.h).
+inline bool Outranks(orError_t present, orError_t other) {
+  return present != orErrorNotedFailure || other == orErrorNotedFailure;
+}
+
 // What work left behind. Streams that wait for each other share it: it is reported once.
 struct AsyncError {
   AsyncError(orError_t error, std::string text) : code(error), message(std::move(text)) {}

@@ -76,10 +76,12 @@ void Stream::SetError(orError_t error, std::string message) {
   LeaveError(std::make_shared<AsyncError>(error, std::move(message)));
 }
 
-// The first one counts.
 void Stream::LeaveError(std::shared_ptr<AsyncError> error) {
   std::lock_guard<std::mutex> lock(error_mutex_);
-  if (error_ != nullptr && !error_->reported.load(std::memory_order_relaxed)) return;
+  if (error_ != nullptr && !error_->reported.load(std::memory_order_relaxed) &&
+      Outranks(error_->code, error->code)) {
+    return;
+  }
   error_ = std::move(error);
   has_error_.store(true, std::memory_order_release);
 }
