@@ -24,10 +24,6 @@ constexpr std::size_t kMaxPointToPointStreams = 64;
 // Distinct factors of PREMUL_SUM; a program has one or two.
 constexpr std::size_t kMaxPremulSums = 1024;
 
-bool is_busy(const OpenregStream& stream) {
-  return orStreamQuery(stream.handle) == orErrorNotReady;
-}
-
 std::vector<int> ranks_without_process(occlComm_t comm, int size) {
   std::vector<int> ranks;
   for (int rank = 0; rank < size; ++rank) {

@@ -57,6 +57,13 @@ void give_event_back(c10::DeviceIndex device, orEvent_t event) noexcept {
   unused.events.push_back(event);
 }
 
+bool is_busy(const OpenregStream& stream) {
+  orEvent_t const event = record_event(stream);
+  const bool busy = orEventQuery(event) == orErrorNotReady;
+  give_event_back(stream.device, event);
+  return busy;
+}
+
 void order_after(const OpenregStream& waiting, const OpenregStream& running) {
   if (waiting == running) {
     return;

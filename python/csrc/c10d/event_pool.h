@@ -12,6 +12,10 @@ namespace torch_openreg {
 orEvent_t record_event(const OpenregStream& stream);
 void give_event_back(c10::DeviceIndex device, orEvent_t event) noexcept;
 
+// True if work is queued or running there. Unlike a query of the stream it reads, and so clears, no
+// error.
+bool is_busy(const OpenregStream& stream);
+
 // Makes `waiting` wait for what is queued on `running` now. Nothing to do if that is nothing.
 void order_after(const OpenregStream& waiting, const OpenregStream& running);
 

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "python/csrc/c10d/event_pool.h"
+
 namespace torch_openreg {
 namespace {
 
@@ -40,7 +42,7 @@ OpenregStream take_stream(c10::DeviceIndex device, bool high_priority) {
     const std::lock_guard<std::mutex> lock(cache().mutex);
     std::vector<OpenregStream>& unused = cache().unused[{device, high_priority}];
     for (std::size_t i = unused.size(); i-- > 0;) {
-      if (orStreamQuery(unused[i].handle) == orErrorNotReady) {
+      if (is_busy(unused[i])) {
         continue;
       }
       const OpenregStream found = unused[i];

@@ -91,7 +91,7 @@ void WorkOCCL::issued(CopyBacks copy_backs) {
     for (auto& [first, second] : copy_backs) {
       first.copy_(second, /*non_blocking=*/true);
     }
-    done = done && orStreamQuery(stream_.handle) == orSuccess;
+    done = done && !is_busy(stream_);
     copies_back_ = !done;
     sanitizer::work_copies_back(this, stream_);
   }
