@@ -1,6 +1,5 @@
 """A rank of torch.multiprocessing.spawn is killed in a training step; the others train on."""
 
-import contextlib
 import datetime
 import os
 import re
@@ -45,10 +44,6 @@ def _train_until_told(model, optimizer, rank):
     except dist.DistBackendError as error:
         print(f"rank {rank} was told after {time.monotonic() - begin:.3f} s: {error}", flush=True)
         told = str(error)
-    for _ in range(10):  # what else failed on the streams
-        with contextlib.suppress(dist.DistBackendError):
-            torch.openreg.synchronize()
-            break
     return told, kept
 
 

@@ -68,7 +68,7 @@ void ProcessGroupOCCL::abort_by(const std::string& whom) {
     bool all_joined = !communicators_.empty() && !joining_;
     for (const auto& [device, communicator] : communicators_) {
       all_joined = all_joined && communicator->all_joined();
-      communicator->abort(reason);
+      communicator->abort_for_user(reason);
     }
     if (again || all_joined || shut_down_ || store_ == nullptr || size_ == 1) {
       return;

@@ -268,6 +268,17 @@ void Communicator::abort(const std::string& reason) {
   }
 }
 
+void Communicator::abort_for_user(const std::string& reason) {
+  failures_->end();
+  abort(reason);
+}
+
+void Communicator::tell_if_failed() const {
+  if (async_error() != occlSuccess) {
+    failures_->tell();
+  }
+}
+
 void Communicator::set_timeout(std::chrono::milliseconds timeout) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (comm_ != nullptr) {
@@ -323,6 +334,7 @@ std::string Communicator::tell_wait(occlRequest_t request) const {
 }
 
 void Communicator::destroy() {
+  failures_->end();
   lookout_.reset();  // it uses comm_
   const std::lock_guard<std::mutex> lock(mutex_);
   if (comm_ != nullptr) {

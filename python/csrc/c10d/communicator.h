@@ -84,6 +84,8 @@ class Communicator final : public c10::intrusive_ptr_target {
 
   // Thread-safe; do not block on peers. Both do nothing once destroyed.
   void abort(const std::string& reason);
+  // The same, because the user ends it: what streams hold of a failure that was told is forgotten.
+  void abort_for_user(const std::string& reason);
   void set_timeout(std::chrono::milliseconds timeout);
   // occlSuccess while it is good. Thread-safe.
   occlResult_t async_error() const;
@@ -104,6 +106,11 @@ class Communicator final : public c10::intrusive_ptr_target {
   // Pending operations are aborted; peers that need them get an error. Thread-safe.
   void destroy();
 
+  // Whose failures its operations leave on streams. Thread-safe.
+  const FailureOwnerPtr& failures() const { return failures_; }
+  // A call throws because the communicator has failed, if it has. Thread-safe.
+  void tell_if_failed() const;
+
  private:
   struct PointToPointSlot {
     OpenregStream stream;
@@ -118,6 +125,7 @@ class Communicator final : public c10::intrusive_ptr_target {
   PointToPointSlot& free_slot();
 
   const Settings settings_;
+  const FailureOwnerPtr failures_ = std::make_shared<FailureOwner>();
   std::unique_ptr<StoreAdapter> meeting_;  // nullptr once all ranks have joined
   std::vector<Announcement> peers_;        // empty once all ranks have joined
   std::vector<bool> looked_for_;           // by rank

@@ -68,12 +68,8 @@ void order_after(const OpenregStream& waiting, const OpenregStream& running) {
   if (waiting == running) {
     return;
   }
-  const orError_t state = orStreamQuery(running.handle);
-  if (state == orSuccess) {
+  if (query_stream(running)) {
     return;
-  }
-  if (state != orErrorNotReady) {
-    OR_CHECK(state);
   }
   orEvent_t const event = record_event(running);
   const orError_t error = orStreamWaitEvent(waiting.handle, event);

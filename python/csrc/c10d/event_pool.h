@@ -17,6 +17,7 @@ void give_event_back(c10::DeviceIndex device, orEvent_t event) noexcept;
 bool is_busy(const OpenregStream& stream);
 
 // Makes `waiting` wait for what is queued on `running` now. Nothing to do if that is nothing.
+// Throws what asynchronous work left behind on `running`.
 void order_after(const OpenregStream& waiting, const OpenregStream& running);
 
 }  // namespace torch_openreg

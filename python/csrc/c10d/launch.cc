@@ -132,6 +132,7 @@ ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::end(Launch& launch, Call& call, occl
     const std::string message = failure_message(*launch.group, call.name, launch.sequence, result,
                                                 last_error_text(result, launch.target.comm));
     launch.communicator->report_if_failed(*launch.group, result, message);
+    launch.communicator->tell_if_failed();
     throw_failure(result, message);
   }
   const ProfileScope profile(call, launch.sequence);

@@ -54,7 +54,12 @@ c10::intrusive_ptr<Communicator> ProcessGroupOCCL::communicator(c10::DeviceIndex
   auto found = joined_communicator(device, occasion);
   if (needs == Needs::kAll && !found->all_joined()) [[unlikely]] {
     const FirstUse first_use(*this, occasion);
-    found->await_ranks(occasion);
+    try {
+      found->await_ranks(occasion);
+    } catch (const c10::DistError&) {
+      found->tell_if_failed();
+      throw;
+    }
   }
   return found;
 }
@@ -101,7 +106,7 @@ c10::intrusive_ptr<Communicator> ProcessGroupOCCL::joined_communicator(c10::Devi
   const std::lock_guard<std::mutex> lock(state_mutex_);
   joining_ = false;
   if (!aborted_.empty()) {
-    made->abort(c10::str("group '", pg_uid_, "' was aborted ", aborted_));
+    made->abort_for_user(c10::str("group '", pg_uid_, "' was aborted ", aborted_));
   }
   first_device_ = first_device_ < 0 ? device : first_device_;
   reports_->forget(FailureReports::Of::kGroup);
@@ -120,6 +125,9 @@ std::string ProcessGroupOCCL::find_dead(const std::vector<int>& ranks) {
 
 void ProcessGroupOCCL::throw_if_aborted() const {
   if (!aborted_.empty()) [[unlikely]] {
+    for (const auto& [device, communicator] : communicators_) {
+      communicator->failures()->tell();
+    }
     C10_THROW_ERROR(DistBackendError,
                     c10::str("OCCL: group '", pg_uid_, "' was aborted: ", aborted_));
   }

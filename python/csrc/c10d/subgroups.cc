@@ -82,6 +82,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::split(
           failure_message(*group, "split", splits_, result, last_error_text(result, nullptr));
       if (!is_callers_mistake(result)) {
         const bool parent_good = parent->async_error() == occlSuccess;
+        parent->tell_if_failed();
         report(parent_good ? FailureReports::Of::kSplit : FailureReports::Of::kGroup, message);
       }
       throw_failure(result, message);
@@ -142,6 +143,9 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::shrink(
     throw_failure(result, message);
   }
   reports_->forget(FailureReports::Of::kShrink);
+  if (parent->async_error() != occlSuccess) {
+    parent->failures()->end();  // the new group takes its place
+  }
   const int new_rank =
       static_cast<int>(std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin());
   options->group_name = name;

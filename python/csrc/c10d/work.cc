@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 class FinishTask final : public DeferredTask {
  public:
   FinishTask(c10::intrusive_ptr<WorkOCCL> work, bool raises)
-      : work_(std::move(work)), raises_(raises) {}
+      : DeferredTask(work->failures()), work_(std::move(work)), raises_(raises) {}
   void run() override {
     work_->finish_on_stream(/*copied_back=*/true);
     if (raises_) {
@@ -41,7 +41,8 @@ class FinishTask final : public DeferredTask {
 // A stream that waits for an operation learns of its failure here.
 class CheckTask final : public DeferredTask {
  public:
-  explicit CheckTask(c10::intrusive_ptr<WorkOCCL> work) : work_(std::move(work)) {}
+  explicit CheckTask(c10::intrusive_ptr<WorkOCCL> work)
+      : DeferredTask(work->failures()), work_(std::move(work)) {}
   void run() override { work_->throw_if_failed(); }
 
  private:
@@ -109,15 +110,6 @@ void WorkOCCL::issued(CopyBacks copy_backs) {
     recordFunctionEndCallback_();
     recordFunctionEndCallback_ = nullptr;
   }
-}
-
-void WorkOCCL::failed_to_start(occlResult_t result, std::string message) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  result_ = result;
-  detail_ = std::move(message);
-  issued_.store(true, std::memory_order_release);
-  finished_.store(true, std::memory_order_release);
-  FlightRecorder::get().finish(description_.record, FlightRecorder::State::kFailed, 0, 0);
 }
 
 const occlRequest_t* WorkOCCL::first_pending() const {
@@ -226,6 +218,20 @@ void WorkOCCL::throw_if_failed() const {
   }
 }
 
+void WorkOCCL::throw_to_user_if_failed() const {
+  if (finished_.load(std::memory_order_acquire) && result_ != occlSuccess &&
+      communicator_ != nullptr && !is_callers_mistake(result_)) {
+    communicator_->failures()->tell();
+  }
+  throw_if_failed();
+}
+
+// Who waits for it after the user has ended its communicator has to learn that it failed.
+FailureOwnerPtr WorkOCCL::failures() const {
+  return communicator_ == nullptr || communicator_->failures()->ended() ? nullptr
+                                                                        : communicator_->failures();
+}
+
 std::exception_ptr WorkOCCL::exception() const {
   if (!poll() || result_ == occlSuccess) {
     return nullptr;
@@ -282,7 +288,7 @@ void WorkOCCL::synchronize() {
   sanitizer::stream_waits_for_work(current_stream(stream_.device), this);
   if (poll()) {
     drop_inputs();
-    throw_if_failed();
+    throw_to_user_if_failed();
     return;
   }
   const OpenregStream current = current_stream(stream_.device);
@@ -313,7 +319,7 @@ int WorkOCCL::sourceRank() const {
   if (description_.type == c10d::OpType::RECVANYSOURCE) {
     const_cast<WorkOCCL*>(this)->wait_on_host(Clock::time_point::max());
     sanitizer::host_saw_work(this);
-    throw_if_failed();
+    throw_to_user_if_failed();
   }
   return source_;
 }
@@ -324,8 +330,8 @@ std::vector<at::Tensor> WorkOCCL::result() {
 }
 
 void WorkOCCL::abort() {
-  communicator_->abort(c10::str("Work.abort() of ", description_.name, " #", description_.sequence,
-                                " on ", group_->to_string()));
+  communicator_->abort_for_user(c10::str("Work.abort() of ", description_.name, " #",
+                                         description_.sequence, " on ", group_->to_string()));
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> WorkOCCL::getFuture() {

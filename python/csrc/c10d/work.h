@@ -30,8 +30,9 @@ namespace torch_openreg {
 //   synchronize()   as wait() without blocking
 //   getFuture()     complete at once in the order of its streams; holds the list of outputs
 // A failure that is known is thrown by every one of them; one that comes later, while the stream
-// waits, is raised by the next synchronise or query of that stream, and by the next operation of
-// the group. Thread-safe.
+// waits, is raised by the next synchronise or query of that stream (unless the user has ended the
+// group by then, having been told: async_failures.h), and by the next operation of the group.
+// Thread-safe.
 //
 // The tensors are held until the operation is done on its stream, whether or not anybody keeps the
 // Work, and are never dropped on a stream's worker.
@@ -62,8 +63,6 @@ class WorkOCCL final : public c10d::Work {
   // Called once all is queued: ends here if the operation is already done, otherwise arranges that
   // the end is noticed on the stream. Throws nothing that belongs to the operation.
   void issued(CopyBacks copy_backs);
-  // An operation that never began.
-  void failed_to_start(occlResult_t result, std::string message);
 
   // True once done, successfully or not. Does not block.
   bool poll() const;
@@ -101,10 +100,12 @@ class WorkOCCL final : public c10d::Work {
   std::string tell_wait() const;  // ", waiting for ..."; "" if nothing is known
   void finish_locked() const;
   void finish_on_stream(bool copied_back);
-  void throw_if_failed() const;
+  void throw_if_failed() const;          // on a stream's worker
+  void throw_to_user_if_failed() const;  // where the failure is then told
   void drop_inputs();
   std::string message() const;
   void report_failure() const;
+  FailureOwnerPtr failures() const;  // of a task that is queued now
 
   const Description description_;
   const std::shared_ptr<const GroupIdentity> group_;

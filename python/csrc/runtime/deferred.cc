@@ -28,8 +28,8 @@ struct DeferredQueue {
       at::AutoDispatchBelowADInplaceOrView below_autograd;
       task->run();
     } catch (const std::exception&) {
-      note_async_failure(task->stream_, task->name_, std::current_exception());
-      result = orErrorLaunchFailure;
+      result = note_async_failure(
+          {task->stream_, task->device_, task->name_, std::current_exception()}, task->owner_);
     }
     on_worker = nested;
     // Push: the release pairs with the acquire of reap_slow's exchange, so that whoever destroys
@@ -54,6 +54,7 @@ struct DeferredQueue {
 void enqueue(const char* name, const OpenregStream& stream, std::unique_ptr<DeferredTask> task) {
   task->name_ = name;
   task->stream_ = stream.handle;
+  task->device_ = stream.device;
   DeferredTask* argument = task.release();
   const orError_t error =
       orLaunchKernelQueued(name, DeferredQueue::trampoline, argument, stream.handle);

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <utility>
 
 #include "python/csrc/runtime/stream.h"
 
@@ -14,6 +15,8 @@ namespace torch_openreg {
 // reap list, which ordinary threads empty (reap_finished).
 class DeferredTask {
  public:
+  // `owner`: whose c10::DistError its failure is (async_failures.h).
+  explicit DeferredTask(FailureOwnerPtr owner = nullptr) : owner_(std::move(owner)) {}
   virtual ~DeferredTask() = default;
   virtual void run() = 0;
 
@@ -22,8 +25,10 @@ class DeferredTask {
                       std::unique_ptr<DeferredTask> task);
   friend struct DeferredQueue;
   DeferredTask* next_ = nullptr;
+  const FailureOwnerPtr owner_;
   const char* name_ = nullptr;
   orStream_t stream_ = nullptr;
+  int device_ = 0;
 };
 
 // Queues `task` on `stream` (static `name`). An exception of run() is left on the stream and raised

@@ -66,7 +66,7 @@ void synchronize_event(orEvent_t event) {
   sanitizer::host_saw_event(event);
   reap_finished();
   if (error != orSuccess) {
-    throw_error(error, "orEventSynchronize");
+    throw_unless_forgotten(error, "orEventSynchronize");
   }
 }
 

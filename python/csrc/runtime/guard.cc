@@ -70,15 +70,11 @@ class OpenregGuard final : public c10::impl::DeviceGuardImplInterface {
     return OpenregStream::from(stream).handle;
   }
   bool queryStream(const c10::Stream& stream) const override {
-    const orStream_t handle = OpenregStream::from(stream).handle;
-    const orError_t error = orStreamQuery(handle);
-    if (error != orSuccess && error != orErrorNotReady) {
-      throw_error(error, "orStreamQuery", handle);
-    }
-    if (error == orSuccess) {
+    const bool empty = query_stream(OpenregStream::from(stream));
+    if (empty) {
       sanitizer::host_saw_stream(stream);
     }
-    return error == orSuccess;
+    return empty;
   }
   void synchronizeStream(const c10::Stream& stream) const override {
     synchronize_stream(OpenregStream::from(stream));

@@ -4,11 +4,8 @@
 
 #include <c10/util/Exception.h>
 
-#include <atomic>
-#include <exception>
-#include <string>
-
 #include "openreg/api/openreg.h"
+#include "python/csrc/runtime/async_failures.h"
 
 namespace torch_openreg {
 
@@ -18,34 +15,30 @@ namespace torch_openreg {
 //   orErrorNotSupported     -> c10::NotImplementedError
 //   anything else           -> c10::AcceleratorError   (torch.AcceleratorError, a RuntimeError;
 //                              its error_code is the orError_t)
-// orErrorLaunchFailure stands for work that failed on the worker of `stream` (nullptr: of any
-// stream) and was noted there: its text is added. If what failed is an operation of
-// torch.distributed, its own exception (c10::DistBackendError) is thrown instead, so that whoever
-// catches it catches it wherever it surfaces.
-[[noreturn]] void throw_error(orError_t error, const char* call, orStream_t stream = nullptr);
+// orErrorNotedFailure (told as orErrorLaunchFailure) and orErrorLaunchFailure stand for work that
+// failed on a worker, and was noted there (async_failures.h): its text is added. If what failed is
+// an operation of torch.distributed, its own exception (c10::DistBackendError) is thrown instead,
+// so that whoever catches it catches it wherever it surfaces.
+[[noreturn]] void throw_error(orError_t error, const char* call);
 
-// Keeps what `name` threw on the worker of `stream`, for the exception that the next synchronise or
-// query raises. Thread-safe; bounded.
-void note_async_failure(orStream_t stream, const char* name, std::exception_ptr failure) noexcept;
-
-namespace detail {
-// True while a failure is noted that nobody was told of. Relaxed: a hint, read in hot paths; the
-// thread that emptied the stream sees what its worker noted.
-extern std::atomic<bool> async_failure_noted;
-}  // namespace detail
+// The same for calls that report what work has left on a stream after they have done their own, but
+// returns, and the call counts as successful, if the error stands for nothing but failures that are
+// forgotten: of groups that the user has ended after having been told. A runtime that reports
+// orErrorLaunchFailure in the place of orErrorNotedFailure has these raised once more.
+void throw_unless_forgotten(orError_t error, const char* call, const ErrorSource& source = {});
 
 // For destructors and other places that must not throw: one warning on stderr.
 void warn_error(orError_t error, const char* call) noexcept;
 
 }  // namespace torch_openreg
 
-// Evaluates an openreg call once and throws if it failed.
-#define OR_CHECK(call)                                      \
-  do {                                                      \
-    const orError_t or_check_error_ = (call);               \
-    if (or_check_error_ != orSuccess) [[unlikely]] {        \
-      ::torch_openreg::throw_error(or_check_error_, #call); \
-    }                                                       \
+// Evaluates an openreg call once and throws if it failed (throw_unless_forgotten).
+#define OR_CHECK(call)                                                 \
+  do {                                                                 \
+    const orError_t or_check_error_ = (call);                          \
+    if (or_check_error_ != orSuccess) [[unlikely]] {                   \
+      ::torch_openreg::throw_unless_forgotten(or_check_error_, #call); \
+    }                                                                  \
   } while (0)
 
 // The same where an exception is not allowed: it only warns.

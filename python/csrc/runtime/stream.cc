@@ -246,9 +246,15 @@ void acquire_slow(orStream_t stream, const char* name) {
 
 void raise_failure(orStream_t stream, const char* name) {
   const orError_t error = orStreamQuery(stream);
-  if (error != orSuccess && error != orErrorNotReady) {
+  if (error == orSuccess || error == orErrorNotReady) {
+    settle_async_failures(stream);
+    return;
+  }
+  try {
+    throw_unless_forgotten(error, name, {.stream = stream});
+  } catch (...) {
     OR_WARN(orStreamRelease(stream));
-    throw_error(error, name, stream);
+    throw;
   }
 }
 
@@ -261,7 +267,18 @@ void synchronize_stream(const OpenregStream& stream) {
   sanitizer::host_saw_stream(stream);
   reap_finished();
   if (error != orSuccess) {
-    throw_error(error, "orStreamSynchronize", stream.handle);
+    throw_unless_forgotten(error, "orStreamSynchronize", {.stream = stream.handle});
+  }
+}
+
+bool query_stream(const OpenregStream& stream) {
+  while (true) {
+    const orError_t error = orStreamQuery(stream.handle);
+    if (error == orSuccess || error == orErrorNotReady) {
+      return error == orSuccess;
+    }
+    // What it reports is no answer to whether the stream is empty.
+    throw_unless_forgotten(error, "orStreamQuery", {.stream = stream.handle});
   }
 }
 
@@ -273,7 +290,7 @@ void synchronize_device(c10::DeviceIndex device) {
   sanitizer::host_saw_device(device);
   reap_finished();
   if (error != orSuccess) {
-    throw_error(error, "orDeviceSynchronize");
+    throw_unless_forgotten(error, "orDeviceSynchronize", {.device = device});
   }
 }
 

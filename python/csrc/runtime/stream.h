@@ -121,6 +121,8 @@ class TryStreamHold {
 // Blocks until what is queued on the stream now has run: without the interpreter lock, Ctrl-C ends
 // it. Throws what asynchronous work left behind. Never by itself a deadline: as CUDA's.
 void synchronize_stream(const OpenregStream& stream);
+// True if the stream is empty. Throws what asynchronous work left behind.
+bool query_stream(const OpenregStream& stream);
 void synchronize_device(c10::DeviceIndex device);
 
 }  // namespace torch_openreg
