@@ -113,9 +113,13 @@ class Rank:
         """Shrinks the world and goes on in what is left.
 
         All survivors do, also one that was through with its steps before: a message between others
-        is nothing to it.
+        is nothing to it. What streams hold of groups that failed goes with them where this rank has
+        been told.
         """
-        self.drain()
+        both = {self.rank, victim}
+        shared = {i for i, members in enumerate(self.plan.groups) if both <= {*members}}
+        if not shared <= self.failed:
+            self.drain()
         store = dist.group.WORLD.get_group_store()
         store.set(f"through/{self.rank}", "1")
         others = [f"through/{rank}" for rank in range(self.plan.world) if rank != victim]
