@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/line_writer.h"
 #include "occl/api/occl.h"
 
 namespace occl {
@@ -86,7 +87,7 @@ void ReadConfig(LogConfig* config) {
   }
   if (const char* pattern = std::getenv("OCCL_DEBUG_FILE")) {
     const std::string path = ExpandPath(pattern, config->host);
-    const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0600);
     if (fd >= 0) config->fd = fd;
   }
 }
@@ -143,8 +144,9 @@ void Log(LogLevel level, unsigned, const char* format, ...) {
   va_end(arguments);
   size_t size_bytes = prefix_bytes + std::min<size_t>(std::max(text_bytes, 0), room_bytes - 1);
   line[size_bytes++] = '\n';
-  // A log that cannot be written is not worth failing for.
-  [[maybe_unused]] const ssize_t written = write(Config().fd, line, size_bytes);
+  // A log that cannot be written is worth neither failing nor hanging.
+  static constinit line_writer::LineWriter writer("OCCL");
+  static_cast<void>(writer.Write(Config().fd, line, size_bytes));
 }
 
 }  // namespace occl

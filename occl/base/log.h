@@ -23,7 +23,8 @@ const char* ReadEnvironment(const char* name);
 
 // Cheap: two loads after the first call.
 bool LogEnabled(LogLevel level, unsigned subsystem);
-// One line, written with one system call: "host:pid:tid OCCL LEVEL text".
+// One line, written with one system call: "host:pid:tid OCCL LEVEL text". Where nobody reads it, it
+// is dropped after a short wait (common/line_writer.h).
 void Log(LogLevel level, unsigned subsystem, const char* format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -206,6 +206,16 @@ Status Comm::ReadPeersError(uint32_t word) {
 }
 
 Status Comm::Fail(const Status& status) {
+  Status counts = FailUnlogged(status);
+  LogFailure(status);
+  return counts;
+}
+
+void Comm::LogFailure(const Status& status) {
+  OCCL_LOG(kWarn, kLogColl, "%s", status.message().c_str());
+}
+
+Status Comm::FailUnlogged(const Status& status) {
   joining.Clear();
   {
     std::lock_guard<std::mutex> lock(failure_mutex_);
@@ -215,7 +225,6 @@ Status Comm::Fail(const Status& status) {
     failed_.store(true, std::memory_order_release);
   }
   bells.RingAll();
-  OCCL_LOG(kWarn, kLogColl, "%s", status.message().c_str());
   return failure();
 }
 

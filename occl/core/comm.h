@@ -108,6 +108,9 @@ class Comm final : public RefCounted {
   Status failure();
   // Fails this communicator on all ranks. Returns the failure that counts: an earlier one, if any.
   Status Fail(const Status& status);
+  // The same in two steps, for who has somebody to tell before the log.
+  Status FailUnlogged(const Status& status);
+  static void LogFailure(const Status& status);
   // As Fail, for this rank only.
   Status FailLocally(const Status& status);
   // "rank 2 (pid 4711) has died": why nothing comes from that rank any more; "" if it may. As of

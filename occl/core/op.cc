@@ -57,7 +57,7 @@ void CommOp::LogIssue(const occlOpRecord_t& record) const {
   OCCL_LOG(kInfo, Subsystem(), "%s: %s", Title().c_str(), text.c_str());
 }
 
-void CommOp::Abandon(const Status& status) { Finish(comm_->Fail(status)); }
+void CommOp::Abandon(const Status& status) { static_cast<void>(FailComm(status)); }
 
 void CommOp::Start() {
   start_ns_ = NowNs();
@@ -112,7 +112,8 @@ StepResult CommOp::MeetFaultSlow(int peer, uint64_t number) {
 }
 
 StepResult CommOp::FailComm(const Status& status) {
-  Finish(comm_->Fail(status));
+  Finish(comm_->FailUnlogged(status));
+  Comm::LogFailure(status);  // who waits has been told
   return StepResult::kDone;
 }
 
