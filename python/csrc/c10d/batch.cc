@@ -5,15 +5,16 @@
 
 #include "python/csrc/c10d/process_group.h"
 #include "python/csrc/runtime/device.h"
+#include "python/csrc/runtime/log.h"
 
 namespace torch_openreg {
 
 void ProcessGroupOCCL::startCoalescing() {
   if (batch_ != nullptr) {
-    TORCH_WARN("OCCL: a batch of ", batch_->issues.size(), " operations in group '",
-               identity()->name,
-               "' was never ended (an exception inside the batch?); they are "
-               "dropped");
+    log_line(Severity::kWarning, static_cast<std::int64_t>(identity()->global_rank()),
+             c10::str("OCCL: a batch of ", batch_->issues.size(), " operations in group '",
+                      identity()->name,
+                      "' was never ended (an exception inside the batch?); they are dropped"));
   }
   batch_ = std::make_unique<Batch>();
 }

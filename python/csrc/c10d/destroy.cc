@@ -1,5 +1,4 @@
 // How a group is destroyed: what it waits for, what it says meanwhile, what ends the wait.
-#include <c10/util/Logging.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include "python/csrc/c10d/process_group.h"
 #include "python/csrc/runtime/deferred.h"
 #include "python/csrc/runtime/device.h"
+#include "python/csrc/runtime/log.h"
 #include "python/csrc/sanitizer/work.h"
 
 namespace torch_openreg {
@@ -56,11 +56,12 @@ class ProcessGroupOCCL::Patience {
   static constexpr std::chrono::seconds kBeforeWarning{5};
 
   void warn(const std::string& what, Clock::time_point now) {
-    LOG(WARNING) << "OCCL: destroying a group has waited " << in_s(now - begin_) << " s for "
-                 << what << ". It waits " << in_s(deadline_ - now)
-                 << " s more at most, because ranks that are only late need what is pending here. "
-                    "To end it at once: Ctrl-C; to destroy without waiting: "
-                    "torch.distributed.distributed_c10d._abort_process_group()";
+    log_line(Severity::kWarning, static_cast<std::int64_t>(group_.identity()->global_rank()),
+             c10::str("OCCL: destroying a group has waited ", in_s(now - begin_), " s for ", what,
+                      ". It waits ", in_s(deadline_ - now),
+                      " s more at most, because ranks that are only late need what is pending "
+                      "here. To end it at once: Ctrl-C; to destroy without waiting: "
+                      "torch.distributed.distributed_c10d._abort_process_group()"));
     warning_interval_ *= 4;
     next_warning_ = begin_ + warning_interval_;
   }

@@ -1,6 +1,5 @@
 #include "python/csrc/c10d/failure_report.h"
 
-#include <c10/util/Logging.h>
 #include <c10/util/StringUtil.h>
 
 #include <cstddef>
@@ -9,6 +8,7 @@
 
 #include "occl/api/occl_debug.h"
 #include "python/csrc/c10d/flight_recorder.h"
+#include "python/csrc/runtime/log.h"
 
 namespace torch_openreg {
 namespace {
@@ -46,11 +46,14 @@ void log_failure(const GroupIdentity& group, const std::string& message,
   if (leaving.load(std::memory_order_relaxed)) {
     return;
   }
+  const auto rank = static_cast<std::int64_t>(group.global_rank());
   try {
     const std::string dump = FlightRecorder::get().write_dump(group.global_rank());
-    LOG(ERROR) << message << history << (dump.empty() ? "" : "\nflight recorder: " + dump);
+    log_line(Severity::kError, rank,
+             message + history + (dump.empty() ? "" : "\nflight recorder: " + dump));
   } catch (const std::exception& error) {
-    LOG(ERROR) << message << " (and reporting it failed: " << error.what() << ")";
+    log_line(Severity::kError, rank,
+             c10::str(message, " (and reporting it failed: ", error.what(), ")"));
   }
 }
 

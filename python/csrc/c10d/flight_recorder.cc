@@ -3,15 +3,19 @@
 #include <c10/util/ApproximateClock.h>
 #include <c10/util/StringUtil.h>
 #include <c10/util/env.h>
+#include <fcntl.h>
 #include <time.h>
 #include <torch/csrc/distributed/c10d/TraceUtils.h>
 #include <torch/csrc/profiler/combined_traceback.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <set>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 #include <utility>
+
+#include "common/line_writer.h"
+#include "python/csrc/runtime/log.h"
 
 namespace torch_openreg {
 namespace {
@@ -285,14 +289,17 @@ std::string FlightRecorder::write_dump(std::uint64_t global_rank) const {
   }
   const std::string path = c10::str(*prefix, global_rank);
   const std::string bytes = pickled(/*only_active=*/false);
-  std::FILE* const file = std::fopen(path.c_str(), "wb");
+  // It may be a pipe, with or without a reader: whom the failure is told to does not wait for one.
+  constexpr std::int64_t kPatience_ms = 500;
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0666);
   bool written =
-      file != nullptr && std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
-  if (file != nullptr) {
-    written = std::fclose(file) == 0 && written;
+      file >= 0 && line_writer::WriteWithin(file, bytes.data(), bytes.size(), kPatience_ms);
+  if (file >= 0) {
+    written = close(file) == 0 && written;
   }
   if (!written) {
-    TORCH_WARN("the flight recorder could not write ", path);
+    log_line(Severity::kWarning, static_cast<std::int64_t>(global_rank),
+             "the flight recorder could not write " + path);
     return "";
   }
   return path;

@@ -5,6 +5,7 @@
 #include "python/csrc/c10d/flight_recorder.h"
 #include "python/csrc/c10d/process_group.h"
 #include "python/csrc/runtime/device.h"
+#include "python/csrc/runtime/log.h"
 
 namespace torch_openreg {
 
@@ -76,11 +77,12 @@ c10::intrusive_ptr<Communicator> ProcessGroupOCCL::joined_communicator(c10::Devi
       return known->second;
     }
     if (first_device_ >= 0) {
-      TORCH_WARN("OCCL: rank ", rank_, " of group '", pg_uid_, "' uses device ",
-                 static_cast<int>(device), " for the first time, after device ",
-                 static_cast<int>(first_device_),
-                 ". Every rank has to go to a new device with the same operation, because ranks "
-                 "meet again for it; otherwise this waits until the timeout.");
+      log_line(Severity::kWarning, static_cast<std::int64_t>(global_rank(*this, rank_)),
+               c10::str("OCCL: rank ", rank_, " of group '", pg_uid_, "' uses device ",
+                        static_cast<int>(device), " for the first time, after device ",
+                        static_cast<int>(first_device_),
+                        ". Every rank has to go to a new device with the same operation, because "
+                        "ranks meet again for it; otherwise this waits until the timeout."));
     }
   }
   TORCH_CHECK_VALUE(store_ != nullptr, "ProcessGroupOCCL needs a store to meet in");

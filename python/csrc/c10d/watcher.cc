@@ -1,12 +1,13 @@
 #include "python/csrc/c10d/watcher.h"
 
-#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
 #include <c10/util/thread_name.h>
 
 #include <exception>
 #include <utility>
 
 #include "python/csrc/c10d/work.h"
+#include "python/csrc/runtime/log.h"
 
 namespace torch_openreg {
 
@@ -96,7 +97,8 @@ void Watcher::call(Item item) {
   try {
     item.callback(*item.work);
   } catch (const std::exception& error) {
-    TORCH_WARN("a completion callback of an OCCL operation threw: ", error.what());
+    log_line(Severity::kWarning, -1,
+             c10::str("a completion callback of an OCCL operation threw: ", error.what()));
   }
 }
 

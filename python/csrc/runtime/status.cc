@@ -1,9 +1,11 @@
 #include "python/csrc/runtime/status.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <exception>
 #include <string>
 #include <utility>
+
+#include "python/csrc/runtime/log.h"
 
 namespace torch_openreg {
 namespace {
@@ -79,8 +81,12 @@ void throw_unless_forgotten(orError_t error, const char* call, const ErrorSource
 }
 
 void warn_error(orError_t error, const char* call) noexcept {
-  std::fprintf(stderr, "torch_openreg: %s: %s (%s)\n", call, orGetErrorName(error),
-               orGetLastErrorMessage());
+  try {
+    log_line(Severity::kWarning, -1,
+             c10::str(call, ": ", orGetErrorName(error), " (", orGetLastErrorMessage(), ")"));
+  } catch (const std::exception&) {
+    // No memory for a line of text.
+  }
 }
 
 }  // namespace torch_openreg
