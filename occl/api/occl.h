@@ -22,11 +22,9 @@
  *     occlInvalidUsage with the communicator still good. Errors found later are asynchronous: the
  *     communicator is then dead (occlCommGetAsyncError, and each later call returns that error),
  *     its operations end, other communicators are not affected, and the stream goes on.
- *
  * WHO IS TO BLAME: occlInvalidArgument, occlInvalidUsage, occlMismatch: the caller.
  * occlRemoteError: a peer died. occlTimeout: a peer did not come. occlAborted: somebody aborted.
  * occlSystemError: the system. occlInternalError: this library.
- *
  * DETERMINISM: reductions are computed in rank order, 16-bit floats accumulated in float32 and
  * rounded once; the result is bitwise equal on all ranks, in every run, for every algorithm.
  *
@@ -132,7 +130,6 @@ typedef enum occlRedOp {
   occlNumOps = 8,
   occlMaxRedOp = 0x7fffffff /* values from occlNumOps on: made by occlRedOpCreatePreMulSum */
 } occlRedOp_t;
-
 /* Size of one element in bytes; 0 for an unknown datatype. */
 size_t occlDataTypeSize(occlDataType_t datatype);
 
@@ -217,9 +214,13 @@ occlResult_t occlCommAbort(occlComm_t comm, const char* reason);
 occlResult_t occlCommAbortInit(int nranks, int rank, const occlStore_t* store,
                                const occlConfig_t* config, const char* reason);
 /* For a rank that only leaves a communicator made `early`, before it has joined: what needs the
- * rank ends with occlRemoteError, messages between others go on. */
+ * rank ends with occlRemoteError, messages between others go on. hasJoined: just before
+ * occlCommDestroy, if not all have joined; so that ranks which come when the processes of all that
+ * had joined have ended know that they left in order. These ranks then go on among themselves. */
 occlResult_t occlCommLeaveInit(int nranks, int rank, const occlStore_t* store,
-                               const occlConfig_t* config);
+                               const occlConfig_t* config, int hasJoined);
+/* *all = 1 once each rank has joined, or has left; communicators not made `early`: 1. */
+occlResult_t occlCommAllJoined(occlComm_t comm, int* all);
 /* occlSuccess while the communicator is good, else what made it fail. Never blocks. */
 occlResult_t occlCommGetAsyncError(occlComm_t comm, occlResult_t* asyncError);
 occlResult_t occlCommCount(occlComm_t comm, int* count);
@@ -269,7 +270,6 @@ occlResult_t occlRequestFree(occlRequest_t request);
 
 /* -------------------------------------------------------------------------------- collectives
  * `count` may be 0: the ranks still agree, nothing is read or written. */
-
 /* In place: sendbuff == recvbuff. */
 occlResult_t occlAllReduce(const void* sendbuff, void* recvbuff, size_t count,
                            occlDataType_t datatype, occlRedOp_t op, occlComm_t comm,

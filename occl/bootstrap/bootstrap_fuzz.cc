@@ -32,7 +32,8 @@ enum Flags : uint8_t {
   kRightCard = 4,
   kOnNewSocket = 8,
   kWithSegment = 16,
-  kWithOtherFile = 32
+  kWithOtherFile = 32,
+  kWithListener = 64
 };
 
 struct Message {
@@ -74,6 +75,7 @@ class Strangers {
           hello->secret = info.secret;
         }
         if ((message.flags & kRightCard) != 0) {
+          hello->attempt |= 1;
           hello->card.version = OCCL_VERSION;
           hello->card.nranks = kRanks;
           hello->card.rank = 1 + static_cast<int>(sockets_.size()) % (kRanks - 1);
@@ -174,8 +176,10 @@ void PlayLeader(const UniqueFd& listener, std::vector<Message> messages) {
         if (ControlSegment::Map(segment, kRanks, &mapped).ok()) {
           for (int r = 0; r < kRanks; ++r) {
             RankCard card = {};
-            std::memcpy(&card, message.bytes.data() + message.bytes.size() / 2,
-                        std::min(sizeof(card), message.bytes.size() / 2));
+            if (!message.bytes.empty()) {
+              std::memcpy(&card, message.bytes.data() + message.bytes.size() / 2,
+                          std::min(sizeof(card), message.bytes.size() / 2));
+            }
             if ((message.flags & kRightCard) != 0) card.rank = r;
             std::memcpy(mapped->rank(r).card, &card, sizeof(card));
           }
@@ -187,6 +191,10 @@ void PlayLeader(const UniqueFd& listener, std::vector<Message> messages) {
       UniqueFd other(memfd_create("fuzz", MFD_CLOEXEC));
       static_cast<void>(ftruncate(other.get(), static_cast<off_t>(message.bytes.size())) == 0);
       files.push_back(std::move(other));
+    }
+    if ((message.flags & kWithListener) != 0) {
+      UniqueFd other;
+      if (Listen(RandomSocketName(), &other).ok()) files.push_back(std::move(other));
     }
     std::vector<int> numbers;
     for (const UniqueFd& file : files) numbers.push_back(file.get());
@@ -222,13 +230,13 @@ void FuzzKeeper(std::vector<Message> messages) {
   if (!ControlSegment::Map(file, kRanks, &segment).ok()) return;
   std::shared_ptr<Keeper> keeper;
   const auto fail = [](ControlSegment*, int, const Status&) { Check(false, "there is room"); };
-  const Status started = Keeper::Start(&meeting, MakeOptions(0), std::move(file), segment, fail,
+  const Status started = Keeper::Start(&meeting, MakeOptions(0), 0, std::move(file), segment, fail,
                                        &meeting.found, &keeper);
   if (started.ok()) {
     RendezvousOptions options = MakeOptions(2);
     options.deadline = Deadline::After(10'000);
     const bool taken = segment->rank(2).let_in.load() != 0;
-    UniqueFd found;
+    Kept found;
     const Status fetched = FetchSegment(&meeting, options, &meeting.found, &found);
     // A stranger with the secret and a card may have been taken for the rank.
     Check(fetched.ok() || taken || fetched.code() == occlMismatch, "the rank is let in");
@@ -249,12 +257,15 @@ void FuzzFetch(std::vector<Message> messages) {
   std::memcpy(info.socket_name, name.c_str(), name.size() + 1);
   std::thread leader([&] { PlayLeader(listener, std::move(messages)); });
   LeaderInfo found = {};
-  UniqueFd file;
+  Kept kept;
   std::shared_ptr<ControlSegment> segment;
-  if (FetchSegment(&meeting, MakeOptions(1), &found, &file).ok()) {
-    static_cast<void>(ControlSegment::Map(file, kRanks, &segment).ok());
-  }
+  const Status fetched = FetchSegment(&meeting, MakeOptions(1), &found, &kept);
   leader.join();
+  if (!fetched.ok() || !ControlSegment::Map(kept.file, kRanks, &segment).ok()) return;
+  std::shared_ptr<Keeper> keeper;
+  const auto fail = [](ControlSegment*, int, const Status&) {};
+  static_cast<void>(Keeper::GoOn(MakeOptions(1), found, &kept, segment, fail, &keeper).ok());
+  for (int r = 0; r < kRanks; ++r) segment->rank(r).let_in.store(1);  // the door is closed
 }
 
 void FuzzServer(std::vector<Message> messages) {

@@ -48,9 +48,7 @@ bool AllLetIn(ControlSegment* segment) {
   for (int r = 0; r < segment->nranks(); ++r) {
     const RankBlock& block = segment->rank(r);
     if (block.let_in.load(std::memory_order_acquire) == 0 &&
-        block.joined.load(std::memory_order_acquire) == 0 &&
-        block.state.load(std::memory_order_acquire) !=
-            static_cast<uint32_t>(RankState::kDestroyed)) {
+        block.joined.load(std::memory_order_acquire) == 0 && !HasLeft(block)) {
       return false;
     }
   }
@@ -104,17 +102,17 @@ Status Doorman::Start() {
   return Status();
 }
 
-Status Doorman::Keep(std::unique_ptr<Door> door, uint64_t* id) {
+Status Doorman::Keep(std::unique_ptr<Door>* door, uint64_t* id) {
   const std::lock_guard<std::mutex> lock(mutex_);
   OCCL_RETURN_IF_ERROR(Start());
   epoll_event event = {};
   event.events = EPOLLIN | EPOLLEXCLUSIVE;
   event.data.u64 = next_id_;
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, door->listener.get(), &event) != 0) {
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, (*door)->listener.get(), &event) != 0) {
     return SystemError(errno, "watching a bootstrap socket");
   }
   *id = next_id_++;
-  doors_[*id] = std::move(door);
+  doors_[*id] = std::move(*door);
   return Status();
 }
 
@@ -279,8 +277,8 @@ Status Doorman::LetIn(Door* door, const Hello& hello, const UniqueFd& socket) {
                  door->name.c_str(), static_cast<long long>(card.pid), card.rank);
   }
   const Notice welcome = MakeNotice(Status());
-  const Status sent =
-      SendMessage(socket, &welcome, sizeof(welcome), {door->file.get()}, Deadline::After(0));
+  const Status sent = SendMessage(socket, &welcome, sizeof(welcome),
+                                  {door->file.get(), door->listener.get()}, Deadline::After(0));
   uint64_t attempt = hello.attempt;
   if (!sent.ok()) block->let_in.compare_exchange_strong(attempt, 0, std::memory_order_acq_rel);
   return Status();

@@ -55,8 +55,8 @@ class Doorman {
   static constexpr int64_t kGrace_ms = 60'000;
 
   static Doorman& Get();
-  // Until all ranks have been let in.
-  Status Keep(std::unique_ptr<Door> door, uint64_t* id);
+  // Until all ranks have been let in. Takes *door unless it fails.
+  Status Keep(std::unique_ptr<Door>* door, uint64_t* id);
   // At once; nothing if it is closed.
   void Close(uint64_t id);
   // The rank of the door leaves: kGrace_ms more.

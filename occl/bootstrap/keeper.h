@@ -1,6 +1,10 @@
 // How a rank joins a communicator without waiting for the others: the rank that comes first makes
-// the control segment and becomes its keeper, who hands it to each of the others when they come.
-// Ranks then find each other in the segment.
+// the control segment and listens on a socket. Every rank that comes gets the segment and that
+// socket, and hands both on to those who come later: the segment can be had as long as the process
+// of any rank that has joined lives. Ranks then find each other in the segment.
+//
+// Nobody listens any more: all who joined have gone. Of those who come then, one makes the next
+// generation of the segment, in which those who have left are marked.
 #ifndef OCCL_BOOTSTRAP_KEEPER_H_
 #define OCCL_BOOTSTRAP_KEEPER_H_
 
@@ -14,19 +18,31 @@
 
 namespace occl {
 
-// Serves until all ranks have come, however soon the keeper's own communicator is destroyed; after
-// that for Doorman::kGrace_ms only.
+// What every rank that has joined holds.
+struct Kept {
+  UniqueFd file;  // of the segment
+  UniqueFd listener;
+};
+
+// Serves until all ranks have come, however soon the communicator of this rank is destroyed; after
+// that for Doorman::kGrace_ms only, and as long as its process lives.
 class Keeper {
  public:
   // What to do with the segment where nobody can be let in any more, from another thread.
   using Fail = std::function<void(ControlSegment*, int rank, const Status&)>;
 
-  // Serves `file`, mapped as `segment`, to the ranks that `meeting` brings.
-  static Status Start(Meeting* meeting, const RendezvousOptions& options, UniqueFd file,
-                      std::shared_ptr<ControlSegment> segment, Fail fail, LeaderInfo* info,
-                      std::shared_ptr<Keeper>* keeper);
+  // The first of `generation`: serves `file`, mapped as `segment`, to the ranks that `meeting`
+  // brings. *info: who this is.
+  static Status Start(Meeting* meeting, const RendezvousOptions& options, uint32_t generation,
+                      UniqueFd file, std::shared_ptr<ControlSegment> segment, Fail fail,
+                      LeaderInfo* info, std::shared_ptr<Keeper>* keeper);
+  // Another: serves what it was given, unless all ranks have come.
+  // Takes *kept unless it fails.
+  static Status GoOn(const RendezvousOptions& options, const LeaderInfo& info, Kept* kept,
+                     std::shared_ptr<ControlSegment> segment, Fail fail,
+                     std::shared_ptr<Keeper>* keeper);
   explicit Keeper(uint64_t door) : door_(door) {}
-  // The keeper's communicator goes.
+  // The communicator goes.
   ~Keeper();
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
@@ -35,9 +51,13 @@ class Keeper {
   const uint64_t door_;
 };
 
-// Gets the segment from the keeper, whom `meeting` names. *info: who that is.
+// Gets the segment from any of those who have it; `meeting` names the first of them. *info: who
+// that is. Success with an invalid kept->file: they have all gone.
 Status FetchSegment(Meeting* meeting, const RendezvousOptions& options, LeaderInfo* info,
-                    UniqueFd* segment);
+                    Kept* kept);
+// The same. Success with an invalid kept->file: and this rank is to make the next generation.
+Status FetchOrInherit(Meeting* meeting, const RendezvousOptions& options, LeaderInfo* info,
+                      Kept* kept);
 
 }  // namespace occl
 

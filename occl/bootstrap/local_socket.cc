@@ -66,6 +66,16 @@ Status Listen(const std::string& name, UniqueFd* listener) {
   return Status();
 }
 
+bool IsListener(const UniqueFd& fd) {
+  const auto option = [&](int name) {
+    int value = -1;
+    socklen_t size = sizeof(value);
+    return getsockopt(fd.get(), SOL_SOCKET, name, &value, &size) == 0 ? value : -1;
+  };
+  return option(SO_DOMAIN) == AF_UNIX && option(SO_TYPE) == SOCK_SEQPACKET &&
+         option(SO_ACCEPTCONN) == 1;
+}
+
 Status Connect(const std::string& name, UniqueFd* connected) {
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return SystemError(errno, "socket for the bootstrap");
@@ -92,6 +102,8 @@ Status Connect(const std::string& name, UniqueFd* connected) {
 }
 
 UniqueFd AcceptSameUser(const UniqueFd& listener, Status* shortage) {
+  // Others have the same socket and can change this.
+  fcntl(listener.get(), F_SETFL, O_NONBLOCK);
   UniqueFd fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   const int error = errno;
   *shortage = Status();

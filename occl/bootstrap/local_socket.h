@@ -18,6 +18,8 @@ inline constexpr size_t kMaxFdsPerMessage = 200;  // the kernel's limit is 253
 // A name nobody can guess.
 std::string RandomSocketName();
 Status Listen(const std::string& name, UniqueFd* listener);
+// That came from another process: a socket as Listen makes them.
+bool IsListener(const UniqueFd& fd);
 // occlRemoteError if nobody listens there (yet, or any more), occlTimeout if too many wait there.
 Status Connect(const std::string& name, UniqueFd* socket);
 // Something has come, or the end has; never blocks.

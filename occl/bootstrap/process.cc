@@ -102,9 +102,13 @@ UniqueFd PidFdOfSocketPeer(int socket) {
 
 UniqueFd PidFdOfSelf() { return OpenPidFd(getpid()); }
 
-UniqueFd PidFdOf(pid_t pid, uint64_t pid_namespace) {
+UniqueFd PidFdOf(pid_t pid, uint64_t pid_namespace, bool* ended) {
   const uint64_t own = OwnPidNamespace();
-  return own != 0 && own == pid_namespace ? OpenPidFd(pid) : UniqueFd();
+  *ended = false;
+  if (own == 0 || own != pid_namespace) return UniqueFd();
+  UniqueFd pidfd = OpenPidFd(pid);
+  *ended = !pidfd.valid() && errno == ESRCH;
+  return pidfd;
 }
 
 uint64_t OwnPidNamespace() {

@@ -40,9 +40,9 @@ bool SameSecret(const Secret& a, const Secret& b);
 // invalid if the kernel has no such thing, or for want of descriptors (errno).
 UniqueFd PidFdOfSocketPeer(int socket);
 UniqueFd PidFdOfSelf();
-// Of a process that is known to live; invalid if it runs in another pid namespace, where its number
-// says nothing here.
-UniqueFd PidFdOf(pid_t pid, uint64_t pid_namespace);
+// Invalid if the process has ended, as *ended says, or runs in another pid namespace, where its
+// number says nothing here.
+UniqueFd PidFdOf(pid_t pid, uint64_t pid_namespace, bool* ended);
 uint64_t OwnPidNamespace();
 // fds[i] < 0 is skipped. ended[i] is set to true where process i has ended, and never reset.
 void CheckEnded(const std::vector<UniqueFd>& pidfds, std::vector<bool>* ended);

@@ -114,7 +114,7 @@ Status LeaderSilent(const RendezvousOptions& options, const LeaderInfo& info) {
 }
 
 Status ConnectToLeader(Meeting* meeting, const RendezvousOptions& options, LeaderInfo* info,
-                       UniqueFd* socket) {
+                       UniqueFd* socket, bool* refused) {
   while (true) {
     OCCL_RETURN_IF_ERROR(meeting->Find(info, options.deadline));
     const std::string name = PrintableText(info->socket_name, sizeof(info->socket_name));
@@ -127,6 +127,10 @@ Status ConnectToLeader(Meeting* meeting, const RendezvousOptions& options, Leade
       return same;
     }
     OCCL_RETURN_IF_ERROR(meeting->CheckFailure(*info));
+    if (refused != nullptr && connected.code() == occlRemoteError) {
+      *refused = true;
+      return Status();
+    }
     if (options.deadline.Passed()) {
       return Error(occlTimeout, "init of %s: rank %d could not reach rank %d (pid %lld) in time",
                    options.name, options.rank, info->rank, static_cast<long long>(info->pid));
@@ -143,6 +147,7 @@ LeaderInfo OwnLeaderInfo(int nranks, int rank) {
   info.nranks = nranks;
   info.rank = rank;
   info.pid = getpid();
+  info.pid_namespace = OwnPidNamespace();
   info.host = OwnHostId();
   info.processors = OwnProcessors();
   return info;

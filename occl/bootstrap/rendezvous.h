@@ -16,6 +16,13 @@
 
 namespace occl {
 
+// A rank that has gone.
+struct LeftRank {
+  int64_t pid = 0;  // 0: it has not
+  bool had_joined = false;
+  bool died = false;  // it did not say that it goes
+};
+
 // How the leader's address gets to the other ranks, and news of ranks that cannot reach it back.
 class Meeting {
  public:
@@ -37,8 +44,17 @@ class Meeting {
   // True for exactly one of the ranks that ask; *some_left: FindLeft has something to tell. Only
   // for ranks that join without waiting.
   virtual Status ComesFirst(bool* first, bool* some_left) = 0;
-  // Sets (*pids)[r] for each rank that has said that it will not come.
-  virtual Status FindLeft(std::vector<int64_t>* /*pids*/) { return Status(); }
+  // Sets (*ranks)[r] for each rank that has said that it will not come; joined_too: or that it
+  // goes.
+  virtual Status FindLeft(bool /*joined_too*/, std::vector<LeftRank>* /*ranks*/) {
+    return Status();
+  }
+  // True for exactly one of the ranks that ask, of those that have found that all who came to this
+  // generation of the communicator's segment have gone: it makes the next.
+  virtual Status Inherits(uint32_t /*generation*/, bool* inherits) {
+    *inherits = false;
+    return Status();
+  }
 };
 
 struct Gathering {
@@ -66,9 +82,10 @@ RankCard OwnCard(const RendezvousOptions& options);
 // All but the address.
 LeaderInfo OwnLeaderInfo(int nranks, int rank);
 // Connects to the rank that brings the others together. A refused connection says that what was
-// found is left from an earlier communicator, or that this rank runs elsewhere.
+// found is left from an earlier communicator, or that this rank runs elsewhere. With `refused`: or
+// that all have gone; then *socket stays invalid, and *refused is true.
 Status ConnectToLeader(Meeting* meeting, const RendezvousOptions& options, LeaderInfo* info,
-                       UniqueFd* socket);
+                       UniqueFd* socket, bool* refused = nullptr);
 // What the other ranks are told of `reason`, for which this rank does not come.
 Status CannotTakePart(const char* name, int rank, const Status& reason);
 Status LeaderGone(const RendezvousOptions& options, const LeaderInfo& info);

@@ -13,6 +13,13 @@ namespace {
 
 constexpr int64_t kLeft = int64_t{1} << 32;
 
+// What the store holds of a rank that has gone.
+struct LeftRecord {
+  int64_t pid;
+  uint32_t had_joined;
+  uint32_t unused;
+};
+
 // "set" or so: what the store could not do. It has no words for why.
 Status StoreFailed(occlResult_t result, const char* verb, const std::string& key) {
   const char* why = "";
@@ -117,31 +124,45 @@ std::string StoreMeeting::LeftKey(int rank) const {
   return prefix_ + "left/" + std::to_string(rank);
 }
 
-Status StoreMeeting::Leave(int rank, bool* some_came) {
+Status StoreMeeting::SetLeft(int rank, bool had_joined) {
   const std::string key = LeftKey(rank);
-  const int64_t pid = getpid();
-  const occlResult_t result = store_.set(store_.context, key.c_str(), &pid, sizeof(pid));
-  if (result != occlSuccess) {
-    return StoreFailed(result, "set", key);
-  }
+  const LeftRecord record = {getpid(), had_joined ? 1u : 0u, 0};
+  const occlResult_t result = store_.set(store_.context, key.c_str(), &record, sizeof(record));
+  return result == occlSuccess ? Status() : StoreFailed(result, "set", key);
+}
+
+Status StoreMeeting::Leave(int rank, bool* some_came) {
+  OCCL_RETURN_IF_ERROR(SetLeft(rank, /*had_joined=*/false));
   int64_t number = 0;
   OCCL_RETURN_IF_ERROR(Count(kLeft, &number));
   *some_came = number % kLeft != 0;
   return Status();
 }
 
-Status StoreMeeting::FindLeft(std::vector<int64_t>* pids) {
+Status StoreMeeting::LeaveJoined(int rank) { return SetLeft(rank, /*had_joined=*/true); }
+
+Status StoreMeeting::FindLeft(bool joined_too, std::vector<LeftRank>* ranks) {
   int64_t number = 0;
-  OCCL_RETURN_IF_ERROR(Count(0, &number));
-  if (number < kLeft) return Status();
-  for (size_t rank = 0; rank < pids->size(); ++rank) {
-    int64_t pid = 0;
+  if (!joined_too) OCCL_RETURN_IF_ERROR(Count(0, &number));
+  if (!joined_too && number < kLeft) return Status();
+  for (size_t rank = 0; rank < ranks->size(); ++rank) {
+    LeftRecord record = {};
     size_t size = 0;
     const occlResult_t result = store_.get(store_.context, LeftKey(static_cast<int>(rank)).c_str(),
-                                           &pid, sizeof(pid), &size, /*timeout_ms=*/1);
-    if (result == occlSuccess && size == sizeof(pid)) (*pids)[rank] = pid;
+                                           &record, sizeof(record), &size, /*timeout_ms=*/1);
+    if (result == occlSuccess && size == sizeof(record)) {
+      (*ranks)[rank] = {record.pid, record.had_joined != 0, false};
+    }
   }
   return Status();
+}
+
+Status StoreMeeting::Inherits(uint32_t generation, bool* inherits) {
+  const std::string key = prefix_ + "heirs/" + std::to_string(generation);
+  int64_t number = 0;
+  const occlResult_t result = store_.add(store_.context, key.c_str(), 1, &number);
+  *inherits = number == 1;
+  return result == occlSuccess ? Status() : StoreFailed(result, "count in", key);
 }
 
 Status StoreMeeting::CheckFailure(const LeaderInfo& info) {

@@ -27,17 +27,21 @@ class StoreMeeting final : public Meeting {
   void ReportEnd(const LeaderInfo& info, const Status& status) override;
   Status CheckFailure(const LeaderInfo& info) override;
   Status ComesFirst(bool* first, bool* some_left) override;
-  Status FindLeft(std::vector<int64_t>* pids) override;
+  Status FindLeft(bool joined_too, std::vector<LeftRank>* ranks) override;
+  Status Inherits(uint32_t generation, bool* inherits) override;
   Status CheckAborted() override;
   // What CheckAborted tells from now on.
   Status Abort(const Status& why);
   // `rank`, which has not come, will not. *some_came: those who have come do not know it; else the
   // first to come finds it.
   Status Leave(int rank, bool* some_came);
+  // `rank`, which has joined, goes: for who inherits.
+  Status LeaveJoined(int rank);
 
  private:
   Status Count(int64_t delta, int64_t* sum);
   std::string LeftKey(int rank) const;
+  Status SetLeft(int rank, bool had_joined);
   occlResult_t Get(const std::string& key, LeaderInfo* info, size_t* size, const Deadline& deadline,
                    Status* aborted);
   std::string FailureKey(const LeaderInfo& info) const;

@@ -181,14 +181,27 @@ occlResult_t occlCommAbortInit(int nranks, int rank, const occlStore_t* store,
 }
 
 occlResult_t occlCommLeaveInit(int nranks, int rank, const occlStore_t* store,
-                               const occlConfig_t* config) {
+                               const occlConfig_t* config, int hasJoined) {
   return Run([&]() -> Status {
     CommSettings settings;
     OCCL_RETURN_IF_ERROR(
         StoreSettings("occlCommLeaveInit", nranks, rank, store, config, &settings));
     OCCL_CHECK_NOT_NULL("occlCommLeaveInit", store->add);
     occl::StoreMeeting meeting(*store, settings.key_prefix, /*slices=*/true);
-    return occl::LeaveInit(settings, &meeting);
+    return occl::LeaveInit(settings, &meeting, hasJoined != 0);
+  });
+}
+
+occlResult_t occlCommAllJoined(occlComm_t comm, int* all) {
+  return Run([&]() -> Status {
+    OCCL_CHECK_NOT_NULL("occlCommAllJoined", comm);
+    OCCL_CHECK_NOT_NULL("occlCommAllJoined", all);
+    const Comm& object = *FromHandle(comm);
+    *all = 1;
+    for (int r = 0; r < object.nranks(); ++r) {
+      if (!object.presence.HasCome(r) && !occl::HasLeft(object.block(r))) *all = 0;
+    }
+    return Status();
   });
 }
 

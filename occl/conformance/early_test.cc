@@ -359,7 +359,7 @@ occlResult_t LeaveUnjoined(MemoryStore* memory, int nranks, int rank) {
   occlConfig_t config = OCCL_CONFIG_INITIALIZER;
   config.name = "test";
   config.early = 1;
-  return occlCommLeaveInit(nranks, rank, &store, &config);
+  return occlCommLeaveInit(nranks, rank, &store, &config, 0);
 }
 
 TEST(Early, WhoLeavesWithoutHavingJoinedEndsOnlyWhatNeedsIt) {
@@ -406,9 +406,9 @@ TEST(Early, WhoWaitsForAllFindsInTheStoreThatARankHasLeft) {
   Joined zero(&memory, 2, 0);
   const occlStore_t store = memory.AsStore();
   // As of a rank that could not reach the keeper.
-  const int64_t pid = 4711;
+  const int64_t pid[2] = {4711, 0};
   int64_t number = 0;
-  ASSERT_EQ(store.set(store.context, "occl/test/left/1", &pid, sizeof(pid)), occlSuccess);
+  ASSERT_EQ(store.set(store.context, "occl/test/left/1", pid, sizeof(pid)), occlSuccess);
   ASSERT_EQ(store.add(store.context, "occl/test/come", int64_t{1} << 32, &number), occlSuccess);
   EXPECT_EQ(occlCommAwaitRanks(zero.rank().comm, &store, 15'000), occlRemoteError);
   EXPECT_NE(std::strstr(occlGetLastError(nullptr), "rank 1 (pid 4711) destroyed the group"),
@@ -419,8 +419,8 @@ TEST(Early, WhoWaitsForAllFindsInTheStoreThatARankHasLeft) {
 TEST(Early, AnAbortOfARankThatHasNotJoinedChecksItsArguments) {
   MemoryStore memory;
   const occlStore_t store = memory.AsStore();
-  EXPECT_EQ(occlCommLeaveInit(2, 2, &store, nullptr), occlInvalidArgument);
-  EXPECT_EQ(occlCommLeaveInit(2, 0, nullptr, nullptr), occlInvalidArgument);
+  EXPECT_EQ(occlCommLeaveInit(2, 2, &store, nullptr, 0), occlInvalidArgument);
+  EXPECT_EQ(occlCommLeaveInit(2, 0, nullptr, nullptr, 1), occlInvalidArgument);
   EXPECT_EQ(occlCommAbortInit(2, 2, &store, nullptr, nullptr), occlInvalidArgument);
   EXPECT_EQ(occlCommAbortInit(2, 0, nullptr, nullptr, nullptr), occlInvalidArgument);
 }

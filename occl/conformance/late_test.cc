@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -66,7 +67,7 @@ class Member {
   // In order: says so in the store, and destroys the communicator.
   bool Leave() {
     const occlConfig_t config = Config();
-    return occlCommLeaveInit(nranks_, rank_, &store_, &config) == occlSuccess && Destroy();
+    return occlCommLeaveInit(nranks_, rank_, &store_, &config, 1) == occlSuccess && Destroy();
   }
   bool Destroy() { return occlCommDestroy(comm_) == occlSuccess; }
   occlComm_t comm() const { return comm_; }
@@ -111,19 +112,26 @@ class Member {
   std::string message_;
 };
 
-// Connects, without a word, to all that listen for ranks in this network namespace.
+// Names of all sockets at which ranks are let in, in this network namespace.
+std::set<std::string> BoundSockets() {
+  std::set<std::string> names;
+  std::ifstream table("/proc/net/unix");
+  std::string line;
+  while (std::getline(table, line)) {
+    const size_t at = line.find("@occl-");
+    if (at != std::string::npos) names.insert(line.substr(at + 1));
+  }
+  return names;
+}
+
+// Connects, without a word.
 std::vector<int> ConnectOften(int times) {
   rlimit limit = {};
   EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   limit.rlim_cur = limit.rlim_max;
   EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   std::vector<int> sockets;
-  std::ifstream table("/proc/net/unix");
-  std::string line;
-  while (std::getline(table, line)) {
-    const size_t at = line.find("@occl-");
-    if (at == std::string::npos) continue;
-    const std::string name = line.substr(at + 1);
+  for (const std::string& name : BoundSockets()) {
     sockaddr_un address = {};
     address.sun_family = AF_UNIX;
     std::memcpy(address.sun_path + 1, name.data(), name.size());
@@ -137,6 +145,180 @@ std::vector<int> ConnectOften(int times) {
     }
   }
   return sockets;
+}
+
+// Marks and pids of ranks for each other.
+void TellPids(SharedStore* shared, const RankProcesses& ranks, int nranks) {
+  const occlStore_t store = shared->AsStore();
+  for (int r = 0; r < nranks; ++r) {
+    const int64_t pid = ranks.pid(r);
+    store.set(store.context, ("pid of " + std::to_string(r)).c_str(), &pid, sizeof(pid));
+  }
+}
+std::string NameOf(SharedStore* shared, int rank) {
+  const occlStore_t store = shared->AsStore();
+  int64_t pid = 0;
+  size_t size = 0;
+  store.get(store.context, ("pid of " + std::to_string(rank)).c_str(), &pid, sizeof(pid), &size,
+            60'000);
+  return "rank " + std::to_string(rank) + " (pid " + std::to_string(pid) + ")";
+}
+
+constexpr int kKilled = -1;
+constexpr const char* kLeft = " has destroyed the communicator";
+constexpr const char* kDied = " has died";
+
+[[noreturn]] void Die() {
+  kill(getpid(), SIGKILL);
+  while (true) pause();
+}
+
+// Rank 0 comes first, talks to rank 3, and leaves, or is killed. Ranks 1 and 2 come then.
+void LateRanksTalk(bool killed, bool joined_rank_lives) {
+  SharedStore shared;
+  RankProcesses ranks(4, [&](int rank, const occlUniqueId&) -> int {
+    if ((rank == 1 || rank == 2) && !shared.Await("0 has gone")) return kFailed;
+    if (rank == 3 && !shared.Await("0 is there")) return kFailed;
+    Member member(&shared, 4, rank);
+    if (!member.ok()) return kFailed;
+    if (rank == 0) {
+      shared.Tell("0 is there");
+      if (!member.Send(3, 10)) return kFailed;
+      if (killed) Die();
+      return member.Leave() ? kFine : kFailed;
+    }
+    if (rank == 3) {
+      if (!member.Receive(0, 10)) return kFailed;
+      if (!joined_rank_lives) return member.Leave() ? kFine : kFailed;
+      return member.Send(1, 20) && shared.Await("over") && member.Leave() ? kFine : kFailed;
+    }
+    if (rank == 2) return member.Send(1, 30) && shared.Await("over") ? kFine : kFailed;
+    if (!member.Receive(2, 30) || (joined_rank_lives && !member.Receive(3, 20))) return kFailed;
+    const Exit told = member.NeedsInVain(0, NameOf(&shared, 0) + (killed ? kDied : kLeft));
+    shared.Tell("over");
+    return told == kTold ? kFine : told;
+  });
+  TellPids(&shared, ranks, 4);
+  EXPECT_EQ(ranks.Wait(0, 90'000), killed ? kKilled : kFine);
+  if (!joined_rank_lives) {
+    EXPECT_EQ(ranks.Wait(3, 90'000), kFine);
+  }
+  shared.Tell("0 has gone");
+  for (const int rank : {1, 2}) EXPECT_EQ(ranks.Wait(rank, 90'000), kFine) << rank;
+  if (joined_rank_lives) {
+    EXPECT_EQ(ranks.Wait(3, 90'000), kFine);
+  }
+}
+
+TEST(Late, TheFirstHasLeftAndAnotherLives) { LateRanksTalk(false, true); }
+TEST(Late, TheFirstWasKilledAndAnotherLives) { LateRanksTalk(true, true); }
+TEST(Late, AllWhoHadJoinedHaveLeft) { LateRanksTalk(false, false); }
+TEST(Late, TheFirstWasKilledAndTheOtherHasLeft) { LateRanksTalk(true, false); }
+
+TEST(Late, WhoNeedsAllIsToldWhoHasLeft) {
+  SharedStore shared;
+  RankProcesses ranks(2, [&](int rank, const occlUniqueId&) -> int {
+    if (rank == 1 && !shared.Await("0 has gone")) return kFailed;
+    Member member(&shared, 2, rank);
+    if (rank == 0) return member.ok() && member.Leave() ? kFine : kFailed;
+    if (occlCommAwaitRanks(member.comm(), member.store(), 60'000) != occlRemoteError) {
+      return kFailed;
+    }
+    const std::string told = occlGetLastError(nullptr);
+    std::fprintf(stderr, "%s\n", told.c_str());
+    return told.find(NameOf(&shared, 0) + kLeft) != std::string::npos ? kFine : kNotTold;
+  });
+  TellPids(&shared, ranks, 2);
+  EXPECT_EQ(ranks.Wait(0, 90'000), kFine);
+  shared.Tell("0 has gone");
+  EXPECT_EQ(ranks.Wait(1, 90'000), kFine);
+}
+
+// One of them makes the next segment, and all find it.
+TEST(Late, ManyComeAtOnceWhenAllWhoHadJoinedHaveLeft) {
+  constexpr int kRanks = 6;
+  for (int round = 0; round < 10; ++round) {
+    SharedStore shared;
+    RankProcesses ranks(kRanks, [&](int rank, const occlUniqueId&) -> int {
+      if (rank != 0 && !shared.Await("0 has gone")) return kFailed;
+      Member member(&shared, kRanks, rank);
+      if (!member.ok()) return kFailed;
+      if (rank == 0) return member.Leave() ? kFine : kFailed;
+      const int next = rank + 1 < kRanks ? rank + 1 : 1;
+      const int previous = rank > 1 ? rank - 1 : kRanks - 1;
+      const bool good = rank % 2 == 0
+                            ? member.Send(next, rank) && member.Receive(previous, previous)
+                            : member.Receive(previous, previous) && member.Send(next, rank);
+      return good && member.Leave() ? kFine : kFailed;
+    });
+    EXPECT_EQ(ranks.Wait(0, 90'000), kFine);
+    shared.Tell("0 has gone");
+    for (int rank = 1; rank < kRanks; ++rank) EXPECT_EQ(ranks.Wait(rank, 90'000), kFine) << rank;
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+// Pairs that come when the pair before has gone, each in a segment of its own.
+TEST(Late, GenerationAfterGeneration) {
+  SharedStore shared;
+  constexpr int kRanks = 8;
+  RankProcesses ranks(kRanks, [&](int rank, const occlUniqueId&) -> int {
+    if (rank >= 2 && !shared.Await("pair " + std::to_string(rank / 2 - 1))) return kFailed;
+    Member member(&shared, kRanks, rank);
+    if (rank % 2 == 0) return member.Send(rank + 1, rank) && member.Leave() ? kFine : kFailed;
+    if (!member.Receive(rank - 1, rank - 1)) return kFailed;
+    if (rank + 1 < kRanks) return member.Leave() ? kFine : kFailed;
+    return member.NeedsInVain(2, NameOf(&shared, 2) + kLeft) == kTold ? kFine : kNotTold;
+  });
+  TellPids(&shared, ranks, kRanks);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(ranks.Wait(rank, 90'000), kFine) << rank;
+    if (rank % 2 == 1) shared.Tell("pair " + std::to_string(rank / 2));
+  }
+}
+
+// Who leaves at the very moment at which others come.
+TEST(Late, TheFirstLeavesWhileOthersCome) {
+  for (int round = 0; round < 30; ++round) {
+    SharedStore shared;
+    RankProcesses ranks(3, [&](int rank, const occlUniqueId&) -> int {
+      if (rank != 0 && !shared.Await("0 leaves")) return kFailed;
+      Member member(&shared, 3, rank);
+      if (!member.ok()) return kFailed;
+      if (rank == 0) {
+        shared.Tell("0 leaves");
+        usleep(static_cast<useconds_t>(round * 100));
+        return member.Leave() ? kFine : kFailed;
+      }
+      const bool good = rank == 1 ? member.Send(2, 5) : member.Receive(1, 5);
+      return good && member.Leave() ? kFine : kFailed;
+    });
+    for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks.Wait(rank, 90'000), kFine) << rank;
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+// A child that it has forked, and that lives on, has none of the group's sockets.
+TEST(Late, AForkedChildOfTheFirstKeepsNobodyWaiting) {
+  SharedStore shared;
+  RankProcesses ranks(3, [&](int rank, const occlUniqueId&) -> int {
+    if (rank != 0 && !shared.Await("0 has gone")) return kFailed;
+    Member member(&shared, 3, rank);
+    if (!member.ok()) return kFailed;
+    if (rank == 0) {
+      if (fork() == 0) {
+        shared.Await("over", 90'000);
+        _exit(0);
+      }
+      return member.Leave() ? kFine : kFailed;
+    }
+    const bool good = rank == 1 ? member.Send(2, 5) : member.Receive(1, 5);
+    return good && member.Leave() ? kFine : kFailed;
+  });
+  EXPECT_EQ(ranks.Wait(0, 90'000), kFine);
+  shared.Tell("0 has gone");
+  for (const int rank : {1, 2}) EXPECT_EQ(ranks.Wait(rank, 90'000), kFine) << rank;
+  shared.Tell("over");
 }
 
 TEST(Late, SilentConnectionsDoNotKeepRanksFromComing) {

@@ -15,6 +15,7 @@ namespace {
 // the first rank, which may not be there yet.
 constexpr int64_t kKeeper_ms = 500;
 
+// NULL: all who have come have gone. Who comes next looks into the store.
 Status MapSegment(const CommSettings& settings, StoreMeeting* meeting,
                   std::shared_ptr<ControlSegment>* segment) {
   RendezvousOptions options;
@@ -24,9 +25,10 @@ Status MapSegment(const CommSettings& settings, StoreMeeting* meeting,
   options.deadline = Deadline::After(kKeeper_ms);
   options.name = settings.name.c_str();
   LeaderInfo leader = {};
-  UniqueFd file;
-  OCCL_RETURN_IF_ERROR(FetchSegment(meeting, options, &leader, &file));
-  return ControlSegment::Map(file, settings.nranks, segment);
+  Kept kept;
+  OCCL_RETURN_IF_ERROR(FetchSegment(meeting, options, &leader, &kept));
+  if (!kept.file.valid()) return Status();
+  return ControlSegment::Map(kept.file, settings.nranks, segment);
 }
 
 Status TellThoseWhoHaveCome(const CommSettings& settings, StoreMeeting* meeting,
@@ -37,6 +39,7 @@ Status TellThoseWhoHaveCome(const CommSettings& settings, StoreMeeting* meeting,
   OCCL_RETURN_IF_ERROR(found);
   std::shared_ptr<ControlSegment> segment;
   OCCL_RETURN_IF_ERROR(MapSegment(settings, meeting, &segment));
+  if (segment == nullptr) return Status();
   segment->PostError(settings.rank, why.code(), why.message().c_str());
   Bells(segment.get(), settings.rank).RingAll();
   return Status();
@@ -45,9 +48,10 @@ Status TellThoseWhoHaveCome(const CommSettings& settings, StoreMeeting* meeting,
 Status LeaveThoseWhoHaveCome(const CommSettings& settings, StoreMeeting* meeting) {
   std::shared_ptr<ControlSegment> segment;
   OCCL_RETURN_IF_ERROR(MapSegment(settings, meeting, &segment));
-  std::vector<int64_t> pids(settings.nranks);
-  pids[settings.rank] = getpid();
-  MarkLeft(segment.get(), pids);
+  if (segment == nullptr) return Status();
+  std::vector<LeftRank> left(settings.nranks);
+  left[settings.rank].pid = getpid();
+  MarkLeft(segment.get(), left);
   Bells(segment.get(), settings.rank).RingAll();
   return Status();
 }
@@ -67,7 +71,8 @@ Status AbortInit(const CommSettings& settings, StoreMeeting* meeting, const Stat
   return Status();
 }
 
-Status LeaveInit(const CommSettings& settings, StoreMeeting* meeting) {
+Status LeaveInit(const CommSettings& settings, StoreMeeting* meeting, bool has_joined) {
+  if (has_joined) return meeting->LeaveJoined(settings.rank);
   bool some_came = false;
   OCCL_RETURN_IF_ERROR(meeting->Leave(settings.rank, &some_came));
   if (some_came) LogUntold(settings, "leaves", LeaveThoseWhoHaveCome(settings, meeting));

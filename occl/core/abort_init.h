@@ -11,8 +11,9 @@ namespace occl {
 // Tells those who come later through the store, and those who have come through their control
 // segment, so that what waits there ends at once. Waits for no rank but the keeper's thread.
 Status AbortInit(const CommSettings& settings, StoreMeeting* meeting, const Status& why);
-// The same for a rank that only leaves: what needs it ends, and the rest goes on.
-Status LeaveInit(const CommSettings& settings, StoreMeeting* meeting);
+// The same for a rank that only leaves: what needs it ends, and the rest goes on. has_joined: it is
+// about to destroy its communicator, and says so to those who come when all who joined have gone.
+Status LeaveInit(const CommSettings& settings, StoreMeeting* meeting, bool has_joined);
 
 }  // namespace occl
 

@@ -55,6 +55,22 @@ void FailSegment(ControlSegment* segment, int rank, const Status& status) {
   OCCL_LOG(kWarn, kLogInit, "%s", status.message().c_str());
 }
 
+// Of a segment that nobody has any more: unless the rank says otherwise, it has died.
+LeftRank WhoMadeIt(const LeaderInfo& leader) {
+  bool ended = false;
+  static_cast<void>(PidFdOf(static_cast<pid_t>(leader.pid), leader.pid_namespace, &ended));
+  return {leader.pid, /*had_joined=*/true, /*died=*/ended};
+}
+
+// `left`: as far as it is known without the store. Those who wait already are told.
+void MarkWhoHasGone(Comm& comm, Meeting* meeting, std::vector<LeftRank> left) {
+  const Status found = meeting->FindLeft(/*joined_too=*/true, &left);
+  if (!found.ok()) OCCL_LOG(kWarn, kLogInit, "%s: %s", comm.name(), found.message().c_str());
+  left[comm.rank()] = {};
+  MarkLeft(&comm.segment(), left);
+  comm.bells.RingAll();
+}
+
 }  // namespace
 
 Status Comm::Create(const CommSettings& settings, Meeting* meeting, Ref<Comm>* comm) {
@@ -79,62 +95,94 @@ Status Comm::Create(const CommSettings& settings, Meeting* meeting, Ref<Comm>* c
   return Status();
 }
 
+// How far a rank has come that joins without waiting for the others.
+struct Comm::Joining {
+  bool first = false;     // of its generation: it makes the segment
+  bool inherits = false;  // those of an earlier generation have gone
+  std::vector<LeftRank> left;
+  LeaderInfo leader = {};
+  // Open until the others know of a failure: who finds nobody there makes the next generation.
+  Kept kept;
+  std::shared_ptr<Keeper> keeper;
+};
+
 Status Comm::Join(const CommSettings& settings, Meeting* meeting, Ref<Comm>* comm) {
   OCCL_RETURN_IF_ERROR(meeting->CheckAborted());
-  bool first = false, some_left = false;
-  OCCL_RETURN_IF_ERROR(meeting->ComesFirst(&first, &some_left));
-  std::vector<int64_t> left(first ? settings.nranks : 0);
-  if (first && some_left) OCCL_RETURN_IF_ERROR(meeting->FindLeft(&left));
-  LeaderInfo leader = {};
-  const Status joined = TryJoin(settings, meeting, first, left, &leader, comm);
-  if (joined.ok() && first) {
+  Joining joining;
+  bool some_left = false;
+  OCCL_RETURN_IF_ERROR(meeting->ComesFirst(&joining.first, &some_left));
+  joining.left.resize(settings.nranks);
+  if (joining.first && some_left) {
+    OCCL_RETURN_IF_ERROR(meeting->FindLeft(/*joined_too=*/false, &joining.left));
+  }
+  const Status joined = TryJoin(settings, meeting, &joining, comm);
+  if (joined.ok() && joining.first) {
     // Whoever aborts says so and then looks for the first rank; the first rank is there and then
-    // looks whether somebody has aborted: one of them sees the other.
+    // looks whether somebody has aborted: one of them sees the other. The same with who leaves.
     const Status aborted = meeting->CheckAborted();
     if (!aborted.ok()) static_cast<void>((*comm)->Fail(aborted));
+    if (joining.inherits) MarkWhoHasGone(**comm, meeting, joining.left);
   }
   if (joined.ok()) return joined;
+  LeaderInfo& leader = joining.leader;
   const bool met = leader.magic == kBootstrapMagic;
-  if (first && !met) {
+  if (joining.first && !met) {
     leader = OwnLeaderInfo(settings.nranks, settings.rank);
     meeting->ChooseAddress(&leader);
   }
   // What it was told by another rank, the others are told as well.
-  if (first || (met && meeting->CheckFailure(leader).ok())) {
+  if (joining.first || (met && meeting->CheckFailure(leader).ok())) {
     meeting->ReportFailure(leader, CannotTakePart(settings.name.c_str(), settings.rank, joined));
   }
   // Nobody listens there: the others look why.
-  if (first) static_cast<void>(meeting->Publish(leader));
+  if (joining.first) static_cast<void>(meeting->Publish(leader));
   return joined;
 }
 
-Status Comm::TryJoin(const CommSettings& settings, Meeting* meeting, bool first,
-                     const std::vector<int64_t>& left, LeaderInfo* leader, Ref<Comm>* comm) {
+// The segment: that of the ranks who have come, or a new one.
+Status Comm::FindSegment(const RendezvousOptions& options, Meeting* meeting, Joining* joining,
+                         std::shared_ptr<ControlSegment>* segment) {
+  Kept& kept = joining->kept;
+  LeaderInfo& leader = joining->leader;
+  if (!joining->first) {
+    OCCL_RETURN_IF_ERROR(FetchOrInherit(meeting, options, &leader, &kept));
+    if (kept.file.valid()) {
+      OCCL_RETURN_IF_ERROR(ControlSegment::Map(kept.file, options.nranks, segment));
+      return Keeper::GoOn(options, leader, &kept, *segment, &FailSegment, &joining->keeper);
+    }
+    joining->first = joining->inherits = true;
+    if (leader.rank >= 0 && leader.rank < options.nranks) {
+      joining->left[leader.rank] = WhoMadeIt(leader);
+    }
+  }
+  const uint32_t generation = joining->inherits ? leader.generation + 1 : 0;
+  OCCL_RETURN_IF_ERROR(ControlSegment::Create(options.nranks, &kept.file));
+  OCCL_RETURN_IF_ERROR(ControlSegment::Map(kept.file, options.nranks, segment));
+  if (!joining->inherits) MarkLeft(segment->get(), joining->left);
+  return Keeper::Start(meeting, options, generation, std::move(kept.file), *segment, &FailSegment,
+                       &leader, &joining->keeper);
+}
+
+Status Comm::TryJoin(const CommSettings& settings, Meeting* meeting, Joining* joining,
+                     Ref<Comm>* comm) {
   RendezvousOptions options;
   OCCL_RETURN_IF_ERROR(Introduce(settings, &options));
-  UniqueFd file;
   Gathering gathering;
-  std::shared_ptr<Keeper> keeper;
-  if (first) {
-    OCCL_RETURN_IF_ERROR(ControlSegment::Create(settings.nranks, &file));
-    OCCL_RETURN_IF_ERROR(ControlSegment::Map(file, settings.nranks, &gathering.segment));
-    MarkLeft(gathering.segment.get(), left);
-    OCCL_RETURN_IF_ERROR(Keeper::Start(meeting, options, std::move(file), gathering.segment,
-                                       &FailSegment, leader, &keeper));
-  } else {
-    OCCL_RETURN_IF_ERROR(FetchSegment(meeting, options, leader, &file));
-    OCCL_RETURN_IF_ERROR(ControlSegment::Map(file, settings.nranks, &gathering.segment));
-  }
+  OCCL_RETURN_IF_ERROR(FindSegment(options, meeting, joining, &gathering.segment));
   gathering.cards.resize(settings.nranks);
   gathering.pidfds.resize(settings.nranks);
   // The others have not come yet: what the first rank may use counts.
+  const LeaderInfo& leader = joining->leader;
   Ref<Comm> created =
-      Ref<Comm>::Adopt(new Comm(settings, &gathering, {}, leader->processors.Count()));
+      Ref<Comm>::Adopt(new Comm(settings, &gathering, {}, leader.processors.Count()));
   OCCL_RETURN_IF_ERROR(created->FindDevice());
-  OCCL_RETURN_IF_ERROR(created->presence.Join(OwnCard(options), *leader, std::move(keeper),
+  OCCL_RETURN_IF_ERROR(created->presence.Join(OwnCard(options), leader, joining->keeper,
                                               &created->bells, &created->peers));
   OCCL_LOG(kInfo, kLogInit, "%s: rank %d of %d on device %d has joined%s", created->name(),
-           created->rank(), created->nranks(), created->device(), first ? ", the first" : "");
+           created->rank(), created->nranks(), created->device(),
+           joining->inherits ? ", the first since all who had joined have gone"
+           : joining->first  ? ", the first"
+                             : "");
   *comm = std::move(created);
   return Status();
 }
@@ -240,17 +288,17 @@ Status Comm::FailLocally(const Status& status) {
 
 std::string Comm::TellGone(int rank) const {
   const RankBlock& other = block(rank);
-  const bool destroyed =
-      other.state.load(std::memory_order_acquire) == static_cast<uint32_t>(RankState::kDestroyed);
-  if (destroyed && !presence.HasCome(rank)) {
+  if (HasLeft(other) && !presence.HasCome(rank)) {
+    const RankState state = StateOf(other);
     RankCard card;
     std::memcpy(&card, other.card, sizeof(card));
-    return "rank " + std::to_string(rank) + " (pid " + std::to_string(card.pid) +
-           ") destroyed the group before it came";
+    return "rank " + std::to_string(rank) + " (pid " + std::to_string(card.pid) + ")" +
+           (state == RankState::kDied   ? " has died"
+            : state == RankState::kLeft ? " has destroyed the communicator"
+                                        : " destroyed the group before it came");
   }
-  if (!destroyed && !peers.Ended(rank)) return "";
-  return "rank " + peers.Name(rank) +
-         (peers.Ended(rank) ? " has died" : " has destroyed the communicator");
+  if (HasLeft(other)) return "rank " + peers.Name(rank) + " has destroyed the communicator";
+  return peers.Ended(rank) ? "rank " + peers.Name(rank) + " has died" : "";
 }
 
 void Comm::OpEnded() {

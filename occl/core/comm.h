@@ -162,11 +162,14 @@ class Comm final : public RefCounted {
   Counter wait_ns;
 
  private:
+  struct Joining;
   // No arenas: none of the ranks has joined yet.
   Comm(const CommSettings& settings, Gathering* gathering,
        std::vector<std::shared_ptr<PeerArena>> arenas, int processors);
-  static Status TryJoin(const CommSettings& settings, Meeting* meeting, bool first,
-                        const std::vector<int64_t>& left, LeaderInfo* leader, Ref<Comm>* comm);
+  static Status FindSegment(const RendezvousOptions& options, Meeting* meeting, Joining* joining,
+                            std::shared_ptr<ControlSegment>* segment);
+  static Status TryJoin(const CommSettings& settings, Meeting* meeting, Joining* joining,
+                        Ref<Comm>* comm);
   Status FindDevice();
   Status ReadPeersError(uint32_t word);
 

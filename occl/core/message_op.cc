@@ -164,10 +164,7 @@ bool RecvOp::WaitsFor(int rank) const {
             !comm().presence.Reach(rank));
   }
   if (spec_.peer != OCCL_ANY_SOURCE) return rank == spec_.peer;
-  const auto left = [&](int r) {
-    return comm().block(r).state.load(std::memory_order_acquire) ==
-           static_cast<uint32_t>(RankState::kDestroyed);
-  };
+  const auto left = [&](int r) { return HasLeft(comm().block(r)); };
   if (!left(rank) && comm().peers.Ended(rank)) return true;
   for (int r = 0; r < comm().nranks(); ++r) {
     if (r != comm().rank() && !left(r)) return false;

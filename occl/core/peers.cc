@@ -20,9 +20,10 @@ void Peers::Expect(int rank, int64_t pid, UniqueFd pidfd) {
   pidfds_[rank] = std::move(pidfd);
 }
 
-void Peers::Meet(int rank, int64_t pid, UniqueFd pidfd) {
+void Peers::Meet(int rank, int64_t pid, UniqueFd pidfd, bool ended) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (pids_[rank] != pid) ended_[rank] = false;  // not the one that was expected
+  ended_[rank] = ended_[rank] || ended;
   pids_[rank] = pid;
   pidfds_[rank] = std::move(pidfd);
 }

@@ -20,8 +20,8 @@ class Peers {
   // The process that a rank is going to be; an invalid pidfd: it has ended. Nothing for a rank
   // whose process is known.
   void Expect(int rank, int64_t pid, UniqueFd pidfd);
-  // The process of a rank that has just joined. Once a rank.
-  void Meet(int rank, int64_t pid, UniqueFd pidfd);
+  // The process of a rank that has joined, and may have ended since. Once a rank.
+  void Meet(int rank, int64_t pid, UniqueFd pidfd, bool ended);
   // Asks the kernel once for all ranks. Thread-safe; one system call.
   void Refresh();
   // As of the last Refresh.

@@ -61,10 +61,11 @@ bool Presence::ReachSlow(int rank) {
   if (card.rank != rank || card.version != OCCL_VERSION) return false;
   if (!opening.begun) {
     UniqueFd pidfd;
+    bool ended = false;
     if (!(card.process == OwnProcessToken())) {
-      pidfd = PidFdOf(static_cast<pid_t>(card.pid), card.pid_namespace);
+      pidfd = PidFdOf(static_cast<pid_t>(card.pid), card.pid_namespace, &ended);
     }
-    peers_->Meet(rank, card.pid, std::move(pidfd));
+    peers_->Meet(rank, card.pid, std::move(pidfd), ended);
     opening = {.begun = true, .next = {}, .last = Deadline::After(kOpenPatience_ms)};
   }
   const Status opened = PeerArena::Open(card.device, kOpenSlice_ms, &arenas_[rank]);
@@ -146,16 +147,21 @@ std::string Presence::List(const std::function<bool(int)>& which) const {
   return list;
 }
 
-void MarkLeft(ControlSegment* segment, const std::vector<int64_t>& pids) {
-  for (size_t r = 0; r < pids.size(); ++r) {
+void MarkLeft(ControlSegment* segment, const std::vector<LeftRank>& ranks) {
+  for (size_t r = 0; r < ranks.size(); ++r) {
     RankBlock& block = segment->rank(static_cast<int>(r));
-    const uint32_t destroyed = static_cast<uint32_t>(RankState::kDestroyed);
-    if (pids[r] == 0 || block.state.load(std::memory_order_relaxed) == destroyed) continue;
+    // Who has joined says so itself.
+    if (ranks[r].pid == 0 || HasLeft(block) || block.joined.load(std::memory_order_acquire) == 1) {
+      continue;
+    }
     RankCard card = {};
     card.rank = static_cast<int32_t>(r);
-    card.pid = pids[r];
+    card.pid = ranks[r].pid;
     std::memcpy(block.card, &card, sizeof(card));
-    block.state.store(destroyed, std::memory_order_release);
+    const RankState state = ranks[r].died         ? RankState::kDied
+                            : ranks[r].had_joined ? RankState::kLeft
+                                                  : RankState::kDestroyed;
+    block.state.store(static_cast<uint32_t>(state), std::memory_order_release);
   }
 }
 
@@ -202,8 +208,8 @@ Status AwaitRanksUntil(Comm& comm, Meeting* meeting, const Deadline& deadline) {
       const Status told = meeting->CheckFailure(comm.presence.leader());
       if (!told.ok()) return comm.Fail(told);
       // Who could not tell it here: the keeper is stopped, or has gone.
-      std::vector<int64_t> left(comm.nranks());
-      OCCL_RETURN_IF_ERROR(meeting->FindLeft(&left));
+      std::vector<LeftRank> left(comm.nranks());
+      OCCL_RETURN_IF_ERROR(meeting->FindLeft(/*joined_too=*/false, &left));
       MarkLeft(&comm.segment(), left);
       next_question = Deadline::After(kMeetingInterval_ms);
     }

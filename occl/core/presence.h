@@ -85,9 +85,10 @@ class Presence {
   std::atomic<bool> complete_{false};
 };
 
-// Each rank r with pids[r] != 0 has not joined and will not: what needs it fails. The rank says so
-// itself, the first to come for it, or who has found it in the store: all in the same bytes.
-void MarkLeft(ControlSegment* segment, const std::vector<int64_t>& pids);
+// Each rank r with ranks[r].pid != 0 has not joined here and will not: what needs it fails. The
+// rank says so itself, who makes the segment for it, or who has found it in the store: all in the
+// same bytes.
+void MarkLeft(ControlSegment* segment, const std::vector<LeftRank>& ranks);
 
 class Comm;
 // Blocks until all ranks have joined. `meeting`, where they meet, tells of ranks that cannot come;

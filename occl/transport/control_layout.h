@@ -124,7 +124,9 @@ constexpr uint64_t StageWord(uint64_t sequence, uint64_t chunks) {
   return (sequence << 32) + chunks;
 }
 
-enum class RankState : uint32_t { kAbsent = 0, kAlive = 1, kDestroyed = 2 };
+// kLeft and kDied: in an earlier segment of the communicator, whose ranks have all gone; it is not
+// in this one.
+enum class RankState : uint32_t { kAbsent = 0, kAlive = 1, kDestroyed = 2, kLeft = 3, kDied = 4 };
 
 struct alignas(64) Doorbell {
   std::atomic<uint32_t> rings;     // futex word of the rank's sleepers
@@ -176,6 +178,14 @@ struct alignas(4096) RankBlock {
   HistoryPlace history[kHistoryPlaces];
   WaitPlace waits[kWaitPlaces];
 };
+
+inline RankState StateOf(const RankBlock& block) {
+  return static_cast<RankState>(block.state.load(std::memory_order_acquire));
+}
+// Nothing comes from it any more, though its process may live.
+inline bool HasLeft(const RankBlock& block) {
+  return StateOf(block) >= RankState::kDestroyed && StateOf(block) <= RankState::kDied;
+}
 
 struct alignas(4096) SegmentHeader {
   uint64_t magic;

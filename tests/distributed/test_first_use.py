@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import select
 import signal
 import time
 
@@ -252,6 +253,117 @@ class DeathBeforeFirstUseTest(RankTestCase):
 
     def _check_return_codes(self, fn, elapsed_time):
         self.assertEqual([p.exitcode for p in self.processes], [0, -signal.SIGKILL])
+
+
+class LateRanksTest(RankTestCase):
+    """Ranks 1 and 2 first use the group when the rank that came first has left, and has exited."""
+
+    ranks = 4
+
+    def await_exit(self, rank):
+        store = dist.distributed_c10d._get_default_store()
+        try:
+            pidfd = os.pidfd_open(int(store.get(f"pid{rank}")))
+        except ProcessLookupError:
+            return
+        try:
+            self.assertTrue(select.select([pidfd], [], [], 60)[0])
+        finally:
+            os.close(pidfd)
+
+    def send(self, destination):
+        dist.send(values(self.rank, 4000).to(self.device), destination)
+        torch.openreg.synchronize()
+
+    def recv(self, source):
+        found = torch.empty(4000, device=self.device)
+        dist.recv(found, source)
+        self.assertEqual(found.cpu(), values(source, 4000))
+
+    def late(self, another_lives, ending, told):
+        self.init()
+        store = dist.distributed_c10d._get_default_store()
+        store.set(f"pid{self.rank}", str(os.getpid()))
+        if self.rank == 0:
+            self.send(3)
+            return ending()
+        if self.rank == 3:
+            self.recv(0)
+            if another_lives:
+                self.send(1)
+                store.wait(["over"], datetime.timedelta(seconds=60))
+            return dist.destroy_process_group()
+        self.await_exit(0)
+        if not another_lives:
+            self.await_exit(3)
+        if self.rank == 2:
+            self.send(1)
+            store.wait(["over"], datetime.timedelta(seconds=60))
+            return None
+        self.recv(2)
+        if another_lives:
+            self.recv(3)
+        pid = int(store.get("pid0"))
+        with self.raises(dist.DistBackendError, f"rank 0 (pid {pid}) {told}"):
+            work = dist.irecv(torch.empty(4, device=self.device), 0)
+            work.wait(datetime.timedelta(seconds=50))
+        with self.assertRaises(dist.DistBackendError):
+            dist.all_reduce(torch.ones(1, device=self.device))
+        store.set("over", "")
+
+    def test_another_that_has_joined_lives(self):
+        self.late(True, dist.destroy_process_group, "has destroyed the communicator")
+
+    def test_all_that_had_joined_have_exited(self):
+        self.late(False, dist.destroy_process_group, "has destroyed the communicator")
+
+    def test_a_collective_names_who_has_left(self):
+        self.init()
+        store = dist.distributed_c10d._get_default_store()
+        store.set(f"pid{self.rank}", str(os.getpid()))
+        if self.rank in (0, 3):
+            self.send(3) if self.rank == 0 else self.recv(0)
+            return dist.destroy_process_group()
+        self.await_exit(0)
+        self.await_exit(3)
+        names = [f"rank {rank} (pid {int(store.get(f'pid{rank}'))})" for rank in (0, 3)]
+        with self.assertRaises(dist.DistBackendError) as caught:
+            dist.all_reduce(torch.ones(1, device=self.device))
+        self.assertIn("has destroyed the communicator", str(caught.exception))
+        self.assertTrue(any(name in str(caught.exception) for name in names), caught.exception)
+        store.set(f"told{self.rank}", "")
+        store.wait(["told1", "told2"], datetime.timedelta(seconds=60))
+
+    def test_a_failure_is_told_to_those_who_come_later(self):
+        self.init(timeout=_SHORT)
+        store = dist.distributed_c10d._get_default_store()
+        store.set(f"pid{self.rank}", str(os.getpid()))
+        if self.rank == 0:
+            with self.raises(dist.DistBackendError, "rank(s) 1, 2, 3 did not come in time"):
+                dist.all_reduce(torch.ones(1, device=self.device))
+            return dist.destroy_process_group()
+        self.await_exit(0)
+        with self.raises(dist.DistBackendError, "rank(s) 1, 2, 3 did not come in time"):
+            dist.irecv(torch.empty(4, device=self.device), 1 + self.rank % 3)
+
+
+class LateRanksAfterADeathTest(LateRanksTest):
+    """The same where the rank that came first is killed."""
+
+    def kill(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def test_another_that_has_joined_lives(self):
+        self.late(True, self.kill, "has died")
+
+    def test_all_that_had_joined_have_exited(self):
+        self.late(False, self.kill, "has died")
+
+    test_a_collective_names_who_has_left = None
+    test_a_failure_is_told_to_those_who_come_later = None
+
+    def _check_return_codes(self, fn, elapsed_time):
+        self.assertEqual([p.exitcode for p in self.processes], [-signal.SIGKILL, 0, 0, 0])
 
 
 if __name__ == "__main__":

@@ -25,6 +25,29 @@ occlConfig_t config_of(const GroupIdentity& group) {
   return config;
 }
 
+// What a rank tells those that come when it has gone.
+struct Goodbye {
+  std::string meeting;
+  bool has_joined;
+  std::string failure;  // of the communicator, "" if it is good
+};
+
+void say(const Goodbye& goodbye, const GroupIdentity& group,
+         const c10::intrusive_ptr<c10d::Store>& store) {
+  const StoreAdapter adapter(store, goodbye.meeting);
+  const occlConfig_t config = config_of(group);
+  if (!goodbye.failure.empty()) {
+    (void)occlCommAbortInit(group.size, group.rank, adapter.interface(), &config,
+                            goodbye.failure.c_str());
+    return;
+  }
+  if (goodbye.has_joined) {
+    adapter.say_left(group.rank);
+  }
+  (void)occlCommLeaveInit(group.size, group.rank, adapter.interface(), &config,
+                          goodbye.has_joined ? 1 : 0);
+}
+
 }  // namespace
 
 std::string ProcessGroupOCCL::meeting_name(int number) const {
@@ -32,19 +55,30 @@ std::string ProcessGroupOCCL::meeting_name(int number) const {
 }
 
 void ProcessGroupOCCL::say_goodbye() {
+  std::vector<Goodbye> goodbyes;
   {
     const std::lock_guard<std::mutex> lock(state_mutex_);
-    if (meetings_ > 0 || !communicators_.empty() || !aborted_.empty() || store_ == nullptr ||
-        size_ == 1) {
+    if (!aborted_.empty() || store_ == nullptr || size_ == 1) {
       return;
     }
+    if (meetings_ == 0 && communicators_.empty()) {
+      goodbyes.push_back({meeting_name(0), /*has_joined=*/false, ""});
+    }
+    for (const auto& [device, communicator] : communicators_) {
+      if (!communicator->meeting_place().empty() && !communicator->nobody_is_missing()) {
+        goodbyes.push_back(
+            {communicator->meeting_place(), /*has_joined=*/true, communicator->failure()});
+      }
+    }
+  }
+  if (goodbyes.empty()) {
+    return;
   }
   use_store_aside(store_, kGoodbyePatience,
-                  [group = identity(),
-                   meeting = meeting_name(0)](const c10::intrusive_ptr<c10d::Store>& store) {
-                    const StoreAdapter adapter(store, meeting);
-                    const occlConfig_t config = config_of(*group);
-                    (void)occlCommLeaveInit(group->size, group->rank, adapter.interface(), &config);
+                  [group = identity(), goodbyes](const c10::intrusive_ptr<c10d::Store>& store) {
+                    for (const Goodbye& goodbye : goodbyes) {
+                      say(goodbye, *group, store);
+                    }
                   });
 }
 

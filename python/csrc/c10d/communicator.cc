@@ -110,6 +110,7 @@ c10::intrusive_ptr<Communicator> Communicator::join(std::unique_ptr<StoreAdapter
 Communicator::Communicator(occlComm_t comm, const Settings& settings,
                            std::unique_ptr<StoreAdapter> meeting, std::vector<Announcement> peers)
     : settings_(settings),
+      meeting_place_(meeting == nullptr ? "" : meeting->place()),
       meeting_(std::move(meeting)),
       peers_(std::move(peers)),
       stream_(take_stream(settings.device, settings.high_priority)),
@@ -294,6 +295,20 @@ occlResult_t Communicator::async_error() const {
     error = occlInternalError;
   }
   return error;
+}
+
+std::string Communicator::failure() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return comm_ == nullptr ? "" : occlGetLastError(comm_);
+}
+
+bool Communicator::nobody_is_missing() const {
+  if (all_joined()) {
+    return true;
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  int all = 1;
+  return comm_ == nullptr || occlCommAllJoined(comm_, &all) != occlSuccess || all == 1;
 }
 
 void Communicator::report_first_failure(const GroupIdentity& group,

@@ -68,6 +68,10 @@ class Communicator final : public c10::intrusive_ptr_target {
 
   // The ranks of `size` that have not joined, as far as is known. Thread-safe.
   std::vector<int> absent(int size) const;
+  // As all_joined, or they have left: as of now. Thread-safe, does not block.
+  bool nobody_is_missing() const;
+  // Where in the group's store the ranks meet; "" where they have met.
+  const std::string& meeting_place() const { return meeting_place_; }
 
   // Where asynchronous collectives run.
   const OpenregStream& stream() const { return stream_; }
@@ -89,6 +93,8 @@ class Communicator final : public c10::intrusive_ptr_target {
   void set_timeout(std::chrono::milliseconds timeout);
   // occlSuccess while it is good. Thread-safe.
   occlResult_t async_error() const;
+  // What it has failed with; "" while it is good. Thread-safe.
+  std::string failure() const;
 
   // As log_failure, with what every rank did last; the group's first failure only. Thread-safe;
   // never waits for a lock.
@@ -126,6 +132,7 @@ class Communicator final : public c10::intrusive_ptr_target {
 
   const Settings settings_;
   const FailureOwnerPtr failures_ = std::make_shared<FailureOwner>();
+  const std::string meeting_place_;
   std::unique_ptr<StoreAdapter> meeting_;  // nullptr once all ranks have joined
   std::vector<Announcement> peers_;        // empty once all ranks have joined
   std::vector<bool> looked_for_;           // by rank

@@ -145,7 +145,7 @@ void Presence::read(Peer& peer) {
   peer.ended = !now.empty() && now != start;
 }
 
-std::string Presence::find_gone() {
+std::string Presence::find_gone(const std::function<bool(int rank)>& has_left) {
   for (Peer& peer : peers_) {
     if (!peer.read) {
       read(peer);
@@ -154,7 +154,7 @@ std::string Presence::find_gone() {
     if (peer.pidfd >= 0 && ::poll(&poll_one, 1, 0) > 0) {
       peer.ended = true;
     }
-    if (peer.ended) {
+    if (peer.ended && !(has_left && has_left(peer.announcement.rank))) {
       return c10::str("rank ", peer.announcement.rank, " (pid ", peer.pid,
                       ") ended before it came");
     }

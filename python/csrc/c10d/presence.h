@@ -5,6 +5,7 @@
 
 #include <c10/util/intrusive_ptr.h>
 
+#include <functional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
@@ -52,8 +53,9 @@ class Presence {
 
   // "rank 2 (pid 4711) ended before it came" for a rank whose process has ended; "" if none is
   // known to. Ranks that have announced nothing, or run where this process cannot see them, are
-  // taken to live. Does not block; throws what the store throws.
-  std::string find_gone();
+  // taken to live, and those of whom has_left says so have not died. Does not block; throws what
+  // the store throws.
+  std::string find_gone(const std::function<bool(int rank)>& has_left = {});
 
   // Who `rank` is. pid 0: it has announced nothing, or runs where this process cannot see it. pidfd
   // (this object's) -1: it has ended. Does not block; throws what the store throws.

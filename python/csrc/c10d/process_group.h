@@ -164,7 +164,8 @@ class ProcessGroupOCCL final : public c10d::Backend {
   // rank(s) 1 have not come"
   std::string tell_first_use();
   bool in_first_use();
-  // Where this rank has joined no communicator, it tells those that wait for it.
+  // Where this rank has joined no communicator, it tells those that wait for it; where not all have
+  // joined those of this rank, it tells those that come later.
   void say_goodbye();
   void abort_by(const std::string& whom);
   void throw_if_aborted() const;  // with state_mutex_ held

@@ -27,6 +27,8 @@ constexpr std::chrono::microseconds kLongestPause{10000};
 constexpr std::int64_t kTryOnly_ms = 1;
 // Between two looks at peers that have not come.
 constexpr std::chrono::milliseconds kPresenceInterval{100};
+// For the rank that takes the place of those that have gone.
+constexpr std::chrono::milliseconds kHeirPatience{2000};
 
 }  // namespace
 
@@ -38,6 +40,7 @@ StoreAdapter::StoreAdapter(c10::intrusive_ptr<c10d::Store> store, int rank, cons
 
 StoreAdapter::StoreAdapter(c10::intrusive_ptr<c10d::Store> store, const std::string& place)
     : store_(std::move(store)),
+      place_(place),
       prefix_(c10::str("occl/communicators/", place, "/")),
       interface_{this, &StoreAdapter::set, &StoreAdapter::get, &StoreAdapter::add} {}
 
@@ -87,13 +90,16 @@ occlResult_t StoreAdapter::read(const std::string& key, void* value, size_t capa
   }
   // A dead rank is no reason not to join the others: those who are left go on in a smaller group.
   // It is one if it was the first, whom OCCL asks for again and again: that one is about to be
-  // there.
-  if (key == last_key_) {
+  // there. So is who takes its place where an earlier one has gone, whose key is still there.
+  const auto began = Clock::now();
+  if (key != last_key_) {
+    last_key_ = key;
+    asked_since_ = began;
+  } else if (began - asked_since_ >= kHeirPatience || !store_->check({key})) {
     if (const std::string dead = find_gone(); !dead.empty()) {
       throw_gone(dead);
     }
   }
-  last_key_ = key;
   auto pause = kFirstPause;
   auto last_signal_check = Clock::now();
   // Store::wait cannot be interrupted, and logs each expiry: ask instead.
@@ -123,8 +129,14 @@ std::string StoreAdapter::find_gone() {
     return "";
   }
   next_look_ = now + kPresenceInterval;
-  return presence_->find_gone();
+  return presence_->find_gone([this](int rank) { return store_->check({left_key(rank)}); });
 }
+
+std::string StoreAdapter::left_key(int rank) const {
+  return c10::str(prefix_, "left_in_order/", rank);
+}
+
+void StoreAdapter::say_left(int rank) const { store_->set(left_key(rank), "1"); }
 
 std::string StoreAdapter::tell_of(const std::vector<int>& missing) {
   return presence_ == nullptr ? "" : presence_->tell_of(missing, ", and has not used the group");

@@ -29,6 +29,8 @@ class StoreAdapter {
   StoreAdapter(c10::intrusive_ptr<c10d::Store> store, int rank, const char* purpose);
   // For a meeting whose place in the ranks' count they know.
   StoreAdapter(c10::intrusive_ptr<c10d::Store> store, const std::string& place);
+  // What the second form was given; "" of the first.
+  const std::string& place() const { return place_; }
   // Where to look for ranks that die before they come; `occasion` is for the message.
   void watch(std::vector<Announcement> peers, const Occasion& occasion) {
     presence_ = std::make_unique<Presence>(std::move(peers));
@@ -39,8 +41,11 @@ class StoreAdapter {
     operation_ = occasion.operation;
     sequence_ = occasion.sequence;
   }
-  // As Presence::find_gone; looks every kPresenceInterval only.
+  // As Presence::find_gone; looks every kPresenceInterval only. Ranks of which say_left was called
+  // have not died.
   std::string find_gone();
+  // `rank` leaves in order though not all have joined.
+  void say_left(int rank) const;
   // "; rank 1 (pid 4711) runs, ...": what is known of these ranks, which have not come in time.
   std::string tell_of(const std::vector<int>& missing);
   // With `why`, of find_gone.
@@ -63,6 +68,7 @@ class StoreAdapter {
                     int64_t timeout_ms);
 
   const c10::intrusive_ptr<c10d::Store> store_;
+  const std::string place_;
   const std::string prefix_;
   occlStore_t interface_;
   std::exception_ptr error_;
@@ -70,7 +76,10 @@ class StoreAdapter {
   GroupIdentity group_;
   const char* operation_ = "init";
   std::uint64_t sequence_ = 0;
-  std::string last_key_;  // of the last read
+  std::string left_key(int rank) const;
+
+  std::string last_key_;                                 // of the last read
+  std::chrono::steady_clock::time_point asked_since_{};  // for that key, again and again
   std::chrono::steady_clock::time_point next_look_{};
 };
 
