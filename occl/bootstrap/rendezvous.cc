@@ -65,6 +65,7 @@ Status ReceiveSegment(Meeting* meeting, const UniqueFd& socket, const Rendezvous
                  options.name, fds.size());
   }
   OCCL_RETURN_IF_ERROR(ControlSegment::Map(fds[0], options.nranks, &gathering->segment));
+  OCCL_RETURN_IF_ERROR(LifeLock::Take(fds[0], options.rank, &gathering->life_lock));
   size_t expected = 0;
   for (int r = 0; r < options.nranks; ++r) {
     RankCard card;

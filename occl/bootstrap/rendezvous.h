@@ -13,6 +13,7 @@
 #include "occl/base/unique_fd.h"
 #include "occl/bootstrap/messages.h"
 #include "occl/transport/control_segment.h"
+#include "occl/transport/life_lock.h"
 
 namespace occl {
 
@@ -59,6 +60,7 @@ class Meeting {
 
 struct Gathering {
   std::shared_ptr<ControlSegment> segment;
+  std::unique_ptr<LifeLock> life_lock;  // this rank's
   std::vector<RankCard> cards;
   std::vector<UniqueFd> pidfds;  // invalid for this process and where unknown
   bool direct = false;           // every rank has mapped every arena

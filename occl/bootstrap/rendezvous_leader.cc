@@ -222,6 +222,7 @@ Status Leader::ShareSegment(Gathering* gathering) {
   UniqueFd segment_fd;
   OCCL_RETURN_IF_ERROR(ControlSegment::Create(options_.nranks, &segment_fd));
   OCCL_RETURN_IF_ERROR(ControlSegment::Map(segment_fd, options_.nranks, &gathering->segment));
+  OCCL_RETURN_IF_ERROR(LifeLock::Take(segment_fd, options_.rank, &gathering->life_lock));
   for (int r = 0; r < options_.nranks; ++r) {
     Member& member = members_[r];
     member.card.has_pidfd = member.pidfd.valid();

@@ -1,10 +1,14 @@
 // Ranks as processes that are killed or stopped at bad moments: the others hear of it.
+#include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <string>
 #include <system_error>
@@ -131,6 +135,82 @@ TEST(Deaths, ADeadReceiverFailsTheSender) {
   ranks.Kill(1, SIGKILL);
   EXPECT_EQ(ranks.Wait(0), kFine);
 }
+
+// The last rank of two, in all the ways in which ranks come together.
+class DeathsWithoutPid : public testing::TestWithParam<bool> {
+ protected:
+  void Run(const std::function<int(const std::function<int()>&)>& as_rank_1,
+           const std::function<void()>& end_of_rank_1, const std::string& message) {
+    SharedStore shared;
+    const auto body = [&](int rank, const occlUniqueId& id) {
+      const occlStore_t store = shared.AsStore();
+      occlConfig_t config = OCCL_CONFIG_INITIALIZER;
+      config.initTimeout_ms = 60'000;
+      config.timeout_ms = 60'000;
+      config.early = 1;
+      occlComm_t comm = nullptr;
+      const occlResult_t joined = GetParam()
+                                      ? occlCommInitRankStore(&comm, 2, rank, &store, &config)
+                                      : occlCommInitRank(&comm, 2, id, rank, &config);
+      if (joined != occlSuccess) {
+        std::fprintf(stderr, "rank %d: init: %s\n", rank, occlGetLastError(nullptr));
+        return int{kSetupFailed};
+      }
+      if (rank == 0) return ExpectFailure(0, comm, 1000, occlRemoteError, message);
+      DeviceBuffer buffer(4000);
+      std::memset(buffer.host(), 0, 4000);
+      for (int i = 0; i < 10; ++i) {
+        if (occlAllReduce(buffer.device(), buffer.device(), 1000, occlFloat32, occlSum, comm,
+                          nullptr, nullptr) != occlSuccess ||
+            orStreamSynchronizeTimeout(nullptr, 60'000) != orSuccess) {
+          return int{kWrongResult};
+        }
+      }
+      end_of_rank_1();
+      return int{kSetupFailed};
+    };
+    RankProcesses ranks(2, [&](int rank, const occlUniqueId& id) {
+      return rank == 0 ? body(0, id) : as_rank_1([&] { return body(1, id); });
+    });
+    EXPECT_EQ(ranks.Wait(0), kFine);
+  }
+};
+
+bool MayMakePidNamespaces() {
+  const pid_t pid = fork();
+  if (pid == 0) _exit(unshare(CLONE_NEWPID) == 0 ? 0 : 1);
+  int status = 0;
+  return waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+TEST_P(DeathsWithoutPid, OfAProgramThatAnotherReplaces) {
+  Run([](const auto& body) { return body(); }, [] { execl("/bin/sleep", "sleep", "100", nullptr); },
+      "has died: its process runs another program now");
+}
+
+// Where its number is 1, as in a container, whatever the others have under that number.
+TEST_P(DeathsWithoutPid, OfAProcessInAnotherPidNamespace) {
+  if (!MayMakePidNamespaces()) GTEST_SKIP() << "no privilege to make a pid namespace";
+  Run(
+      [](const auto& body) {
+        if (unshare(CLONE_NEWPID) != 0) return int{kSetupFailed};
+        const pid_t pid = fork();
+        if (pid == 0) {
+          prctl(PR_SET_PDEATHSIG, SIGKILL);
+          _exit(body());
+        }
+        waitpid(pid, nullptr, 0);
+        sleep(1000);  // its parent tells nothing
+        return int{kSetupFailed};
+      },
+      [] {
+        usleep(100'000);
+        _exit(1);
+      },
+      "rank 1 (pid 1) has died");
+}
+
+INSTANTIATE_TEST_SUITE_P(WithStore, DeathsWithoutPid, testing::Bool());
 
 std::set<std::string> TemporaryFiles() {
   std::set<std::string> names;

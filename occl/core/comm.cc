@@ -141,14 +141,16 @@ Status Comm::Join(const CommSettings& settings, Meeting* meeting, Ref<Comm>* com
 
 // The segment: that of the ranks who have come, or a new one.
 Status Comm::FindSegment(const RendezvousOptions& options, Meeting* meeting, Joining* joining,
-                         std::shared_ptr<ControlSegment>* segment) {
+                         Gathering* gathering) {
   Kept& kept = joining->kept;
   LeaderInfo& leader = joining->leader;
   if (!joining->first) {
     OCCL_RETURN_IF_ERROR(FetchOrInherit(meeting, options, &leader, &kept));
     if (kept.file.valid()) {
-      OCCL_RETURN_IF_ERROR(ControlSegment::Map(kept.file, options.nranks, segment));
-      return Keeper::GoOn(options, leader, &kept, *segment, &FailSegment, &joining->keeper);
+      OCCL_RETURN_IF_ERROR(ControlSegment::Map(kept.file, options.nranks, &gathering->segment));
+      OCCL_RETURN_IF_ERROR(LifeLock::Take(kept.file, options.rank, &gathering->life_lock));
+      return Keeper::GoOn(options, leader, &kept, gathering->segment, &FailSegment,
+                          &joining->keeper);
     }
     joining->first = joining->inherits = true;
     if (leader.rank >= 0 && leader.rank < options.nranks) {
@@ -157,10 +159,11 @@ Status Comm::FindSegment(const RendezvousOptions& options, Meeting* meeting, Joi
   }
   const uint32_t generation = joining->inherits ? leader.generation + 1 : 0;
   OCCL_RETURN_IF_ERROR(ControlSegment::Create(options.nranks, &kept.file));
-  OCCL_RETURN_IF_ERROR(ControlSegment::Map(kept.file, options.nranks, segment));
-  if (!joining->inherits) MarkLeft(segment->get(), joining->left);
-  return Keeper::Start(meeting, options, generation, std::move(kept.file), *segment, &FailSegment,
-                       &leader, &joining->keeper);
+  OCCL_RETURN_IF_ERROR(ControlSegment::Map(kept.file, options.nranks, &gathering->segment));
+  OCCL_RETURN_IF_ERROR(LifeLock::Take(kept.file, options.rank, &gathering->life_lock));
+  if (!joining->inherits) MarkLeft(gathering->segment.get(), joining->left);
+  return Keeper::Start(meeting, options, generation, std::move(kept.file), gathering->segment,
+                       &FailSegment, &leader, &joining->keeper);
 }
 
 Status Comm::TryJoin(const CommSettings& settings, Meeting* meeting, Joining* joining,
@@ -168,7 +171,7 @@ Status Comm::TryJoin(const CommSettings& settings, Meeting* meeting, Joining* jo
   RendezvousOptions options;
   OCCL_RETURN_IF_ERROR(Introduce(settings, &options));
   Gathering gathering;
-  OCCL_RETURN_IF_ERROR(FindSegment(options, meeting, joining, &gathering.segment));
+  OCCL_RETURN_IF_ERROR(FindSegment(options, meeting, joining, &gathering));
   gathering.cards.resize(settings.nranks);
   gathering.pidfds.resize(settings.nranks);
   // The others have not come yet: what the first rank may use counts.
@@ -298,7 +301,7 @@ std::string Comm::TellGone(int rank) const {
                                         : " destroyed the group before it came");
   }
   if (HasLeft(other)) return "rank " + peers.Name(rank) + " has destroyed the communicator";
-  return peers.Ended(rank) ? "rank " + peers.Name(rank) + " has died" : "";
+  return peers.Ended(rank) ? "rank " + peers.Name(rank) + peers.HowItEnded(rank) : "";
 }
 
 void Comm::OpEnded() {

@@ -167,7 +167,7 @@ class Comm final : public RefCounted {
   Comm(const CommSettings& settings, Gathering* gathering,
        std::vector<std::shared_ptr<PeerArena>> arenas, int processors);
   static Status FindSegment(const RendezvousOptions& options, Meeting* meeting, Joining* joining,
-                            std::shared_ptr<ControlSegment>* segment);
+                            Gathering* gathering);
   static Status TryJoin(const CommSettings& settings, Meeting* meeting, Joining* joining,
                         Ref<Comm>* comm);
   Status FindDevice();

@@ -60,12 +60,7 @@ bool Presence::ReachSlow(int rank) {
   std::memcpy(&card, block.card, sizeof(card));
   if (card.rank != rank || card.version != OCCL_VERSION) return false;
   if (!opening.begun) {
-    UniqueFd pidfd;
-    bool ended = false;
-    if (!(card.process == OwnProcessToken())) {
-      pidfd = PidFdOf(static_cast<pid_t>(card.pid), card.pid_namespace, &ended);
-    }
-    peers_->Meet(rank, card.pid, std::move(pidfd), ended);
+    peers_->Meet(rank, card);
     opening = {.begun = true, .next = {}, .last = Deadline::After(kOpenPatience_ms)};
   }
   const Status opened = PeerArena::Open(card.device, kOpenSlice_ms, &arenas_[rank]);
