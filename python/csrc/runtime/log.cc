@@ -25,7 +25,7 @@ void log_line(Severity severity, std::int64_t rank, const std::string& text) noe
     (void)localtime_r(&now.tv_sec, &local);
     char stamp[32] = "";
     (void)std::strftime(stamp, sizeof(stamp), "%m%d %H:%M:%S", &local);
-    char micros[16] = "";
+    char micros[24] = "";
     (void)std::snprintf(micros, sizeof(micros), ".%06ld", now.tv_nsec / 1000);
     const std::string line =
         c10::str(rank < 0 ? "" : c10::str("[rank", rank, "]:"), "[", error ? "E" : "W", stamp,
