@@ -118,7 +118,14 @@ Status Doorman::Keep(std::unique_ptr<Door>* door, uint64_t* id) {
 
 void Doorman::Close(uint64_t id) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  doors_.erase(id);
+  const auto found = doors_.find(id);
+  if (found != doors_.end()) Remove(found);
+}
+
+// Other processes may have the same socket: closing it here does not end the watch on it.
+Doorman::Doors::iterator Doorman::Remove(Doors::iterator door) {
+  static_cast<void>(epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, door->second->listener.get(), nullptr));
+  return doors_.erase(door);
 }
 
 void Doorman::Retire(uint64_t id) {
@@ -126,7 +133,7 @@ void Doorman::Retire(uint64_t id) {
   const auto found = doors_.find(id);
   if (found == doors_.end()) return;
   if (AllLetIn(found->second->segment.get())) {
-    doors_.erase(found);
+    Remove(found);
   } else {
     found->second->retired = true;
     found->second->end = Deadline::After(kGrace_ms);
@@ -147,10 +154,12 @@ bool Doorman::RunOnce() {
   if (!spare_.valid()) spare_ = UniqueFd(fcntl(epoll_.get(), F_DUPFD_CLOEXEC, 0));
   for (int i = 0; i < got; ++i) {
     const auto found = doors_.find(events[i].data.u64);
-    if (found != doors_.end() && !Serve(found->first, found->second.get())) doors_.erase(found);
+    if (found != doors_.end() && !Serve(found->first, found->second.get())) Remove(found);
   }
   if (next_round_.Passed() || got <= 0) {
-    std::erase_if(doors_, [this](auto& door) { return !Serve(door.first, door.second.get()); });
+    for (auto door = doors_.begin(); door != doors_.end();) {
+      door = Serve(door->first, door->second.get()) ? std::next(door) : Remove(door);
+    }
     next_round_ = Deadline::After(kRound_ms);
   }
   if (!doors_.empty()) {

@@ -69,7 +69,9 @@ class Doorman {
   bool RunOnce();  // false: nothing is left to do
   void ForgetAll();
 
-  // One door. False: it is closed.
+  using Doors = std::map<uint64_t, std::unique_ptr<Door>>;
+  Doors::iterator Remove(Doors::iterator door);
+  // One door. False: it is to be closed.
   bool Serve(uint64_t id, Door* door);
   void AcceptAll(uint64_t id, Door* door);
   UniqueFd Accept(Door* door);
@@ -81,7 +83,7 @@ class Doorman {
   bool running_ = false;
   UniqueFd epoll_;
   UniqueFd spare_;  // given up to let a rank in where no descriptor is left
-  std::map<uint64_t, std::unique_ptr<Door>> doors_;
+  Doors doors_;
   uint64_t next_id_ = 1;
   Deadline idle_end_;
   Deadline next_round_;
