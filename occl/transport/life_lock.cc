@@ -48,8 +48,9 @@ Status LifeLock::Take(const UniqueFd& segment_file, int rank, std::unique_ptr<Li
   std::lock_guard<std::mutex> guard(forks.mutex);
   UniqueFd file(open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (!file.valid()) {
-    return SystemError(errno, "opening %s, the control segment, for the lock of rank %d (OCCL needs /proc)",
-                       path.c_str(), rank);
+    return SystemError(
+        errno, "opening %s, the control segment, for the lock of rank %d (OCCL needs /proc)",
+        path.c_str(), rank);
   }
   struct flock byte = ByteOf(rank);
   if (fcntl(file.get(), F_OFD_SETLK, &byte) != 0) {
