@@ -49,6 +49,9 @@ class RefusalTest(RankTestCase):
         eights = torch.zeros(2, dtype=torch.uint8, device=self.device).view(torch.float8_e5m2)
         with self.raises(TypeError, "is not defined for tensors of dtype"):
             self.backend().allreduce([eights])
+        factor = torch.tensor(2 + 1j, device=self.device)
+        with self.raises(ValueError, "expected a real factor", "Float", "2+1j"):
+            dist.all_reduce(torch.ones(2, device=self.device), dist._make_nccl_premul_sum(factor))
 
     def test_all_to_all_splits(self):
         self.init()

@@ -243,6 +243,11 @@ OpenregStream Communicator::point_to_point_stream(c10::ArrayRef<PointToPointKey>
 
 occlRedOp_t Communicator::premul_sum(const c10d::ReduceOp& op, c10::ScalarType dtype) {
   const c10::complex<double> factor = factor_of(op);
+  TORCH_CHECK_VALUE(factor.imag() == 0.0 || c10::isComplexType(dtype),
+                    "PREMUL_SUM: expected a real factor for tensors of dtype ", dtype, ", got ",
+                    factor.real(), factor.imag() < 0 ? "" : "+", factor.imag(),
+                    "j (all_reduce of torch.distributed makes real views of complex tensors: use "
+                    "reduce or reduce_scatter)");
   for (const PremulSum& known : premul_sums_) {
     if (known.dtype == dtype && known.real == factor.real() && known.imaginary == factor.imag()) {
       return known.operation;
