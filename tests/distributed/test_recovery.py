@@ -131,6 +131,19 @@ class SeveralStreamsTest(RecoveryTestCase):
         self.go_on_after(end_by_destroying)
 
 
+class MonitoredBarrierTest(RecoveryTestCase):
+    def test_it_tells_of_the_death(self):
+        self.begin()
+        stream = torch.openreg.Stream()
+        self.all_reduce_on(stream)
+        self.die_when_others_have("issued")
+        self.await_failure()
+        with self.raises(dist.DistBackendError, "rank 2"):
+            self.backend().monitored_barrier(PATIENCE)
+        end_by_shrinking(self, 2, 2)
+        self.check_group(2, [stream])
+
+
 class WhatStaysTest(RecoveryTestCase):
     """No error is lost for data that is wrong without the user having been told."""
 

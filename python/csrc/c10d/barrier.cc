@@ -135,6 +135,12 @@ void ProcessGroupOCCL::monitoredBarrier(const c10d::BarrierOptions& opts, bool /
   const std::string message = failure_message(*group, "monitored_barrier",
                                               static_cast<std::uint64_t>(number), result, detail);
   report(FailureReports::Of::kMonitoredBarrier, message);
+  {
+    const std::lock_guard<std::mutex> lock(state_mutex_);
+    for (const auto& [device, communicator] : communicators_) {
+      communicator->tell_if_failed();
+    }
+  }
   C10_THROW_ERROR(DistBackendError, message);
 }
 
