@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/descriptors.h"
 #include "common/line_writer.h"
 #include "occl/api/occl.h"
 
@@ -87,7 +88,8 @@ void ReadConfig(LogConfig* config) {
   }
   if (const char* pattern = std::getenv("OCCL_DEBUG_FILE")) {
     const std::string path = ExpandPath(pattern, config->host);
-    const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0600);
+    const int fd = descriptors::AboveStandard(
+        open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0600));
     if (fd >= 0) config->fd = fd;
   }
 }

@@ -6,12 +6,15 @@
 
 #include <utility>
 
+#include "common/descriptors.h"
+
 namespace occl {
 
 class UniqueFd {
  public:
   UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
+  // Never 0, 1 or 2.
+  explicit UniqueFd(int fd) : fd_(descriptors::AboveStandard(fd)) {}
   UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   UniqueFd& operator=(UniqueFd&& other) noexcept {
     std::swap(fd_, other.fd_);

@@ -26,7 +26,7 @@ size_t FileSizeLimit() {
 Status MakeFile(int device, size_t size, int* fd) {
   ScopedForkLock lock;
   std::string name = Format("openreg-%d", device);
-  *fd = memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  *fd = AboveStandard(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (*fd < 0) return SystemError("memfd_create", errno);
   if (ftruncate(*fd, static_cast<off_t>(size)) != 0 ||
       fcntl(*fd, F_ADD_SEALS, kArenaSeals | F_SEAL_SEAL) != 0) {

@@ -16,7 +16,7 @@ Status EventPage::Map() {
   if (base_ != nullptr) return Status();
   {
     ScopedForkLock lock;
-    fd_ = memfd_create("openreg-events", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    fd_ = AboveStandard(memfd_create("openreg-events", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (fd_ < 0) return SystemError("memfd_create", errno);
     TrackDescriptor(fd_);
   }

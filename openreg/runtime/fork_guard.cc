@@ -1,9 +1,11 @@
 #include "openreg/runtime/fork_guard.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <mutex>
 
 namespace openreg {
@@ -36,6 +38,15 @@ void InstallForkHandlers(void (*in_child)()) {
 
 ScopedForkLock::ScopedForkLock() { pthread_mutex_lock(&fork_lock); }
 ScopedForkLock::~ScopedForkLock() { pthread_mutex_unlock(&fork_lock); }
+
+int AboveStandard(int fd) {
+  if (fd < 0 || fd > STDERR_FILENO) return fd;
+  const int moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int error = errno;
+  close(fd);
+  errno = error;
+  return moved;
+}
 
 void TrackDescriptor(int fd) {
   for (auto& entry : descriptors) {

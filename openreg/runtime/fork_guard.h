@@ -19,6 +19,10 @@ class ScopedForkLock {
   ScopedForkLock& operator=(const ScopedForkLock&) = delete;
 };
 
+// `fd`, or a copy of it in its place where it is 0, 1 or 2: a program that has closed its stderr
+// would have log lines written into what is opened next, which may be a device's memory. -1 (errno)
+// where that is impossible, and for -1 (errno is kept).
+int AboveStandard(int fd);
 // Descriptors to close in a forked child. Track needs a ScopedForkLock around it and the call that
 // made the descriptor. The table is fixed; beyond it (4,096) a descriptor is merely inherited.
 void TrackDescriptor(int fd);

@@ -29,7 +29,7 @@ socklen_t FillAddress(uint64_t name, sockaddr_un* address) {
 
 Status MakeSocket(int* fd) {
   ScopedForkLock lock;
-  *fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  *fd = AboveStandard(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (*fd < 0) return SystemError("socket", errno);
   TrackDescriptor(*fd);
   return Status();
@@ -187,8 +187,8 @@ Status ReceiveAll(int fd, void* bytes, size_t size, Deadline deadline, int* pass
             if (*passed_fd >= 0) {
               close(passed);
             } else {
-              TrackDescriptor(passed);
-              *passed_fd = passed;
+              *passed_fd = AboveStandard(passed);
+              if (*passed_fd >= 0) TrackDescriptor(*passed_fd);
             }
           }
         }

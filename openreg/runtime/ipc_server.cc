@@ -47,10 +47,10 @@ Status IpcServer::StartLocked() {
   int error = 0;
   {
     ScopedForkLock lock;
-    wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    wake_fd_ = AboveStandard(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     error = errno;
     if (wake_fd_ >= 0) TrackDescriptor(wake_fd_);
-    spare_fd_ = fcntl(listen_fd_, F_DUPFD_CLOEXEC, 0);
+    spare_fd_ = AboveStandard(fcntl(listen_fd_, F_DUPFD_CLOEXEC, 0));
     if (spare_fd_ >= 0) TrackDescriptor(spare_fd_);
   }
   if (wake_fd_ >= 0) error = StartThread(&thread_, ThreadMain, this);
@@ -108,7 +108,7 @@ void IpcServer::Accept() {
     int fd;
     {
       ScopedForkLock lock;
-      fd = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      fd = AboveStandard(accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (fd >= 0) TrackDescriptor(fd);
     }
     if (fd < 0) {
@@ -142,7 +142,7 @@ bool IpcServer::TurnAway() {
   ScopedForkLock lock;
   int fd = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (fd >= 0) close(fd);
-  spare_fd_ = fcntl(listen_fd_, F_DUPFD_CLOEXEC, 0);
+  spare_fd_ = AboveStandard(fcntl(listen_fd_, F_DUPFD_CLOEXEC, 0));
   if (spare_fd_ >= 0) TrackDescriptor(spare_fd_);
   return fd >= 0;
 }

@@ -81,7 +81,7 @@ Promises::~Promises() { CloseTracked(fd_); }
 void Promises::Show(uint64_t reserved_bytes) {
   if (fd_ < 0) {
     ScopedForkLock lock;
-    fd_ = memfd_create(kName, MFD_CLOEXEC);
+    fd_ = AboveStandard(memfd_create(kName, MFD_CLOEXEC));
     if (fd_ < 0) return;
     TrackDescriptor(fd_);
   }

@@ -122,5 +122,46 @@ class DeathTest(UnreadTestCase):
         self.assertEqual([p.exitcode for p in self.processes], [0, 0, -signal.SIGKILL])
 
 
+class ClosedTest(RankTestCase):
+    """What is opened next would get the log lines: the memory of a device, or of a group."""
+
+    @contextlib.contextmanager
+    def closed(self):
+        before = [os.dup(fd) for fd in range(3)]
+        for fd in range(3):
+            os.close(fd)
+        try:
+            yield
+        finally:
+            for fd, copy in enumerate(before):
+                os.dup2(copy, fd)
+                os.close(copy)
+
+    @staticmethod
+    def places():
+        """What is open in the places of stdin, stdout and stderr."""
+        found = []
+        for fd in range(3):
+            with contextlib.suppress(FileNotFoundError):
+                found.append(os.readlink(f"/proc/self/fd/{fd}"))
+        return found
+
+    def test_nothing_takes_their_places(self):
+        with self.closed():
+            parameters = torch.arange(1000.0, device=self.device)
+            self.init()
+            group = dist.new_group()
+            tensor = torch.ones(4 + self.rank, device=self.device)
+            with self.raises(dist.DistBackendError, "the ranks disagree about the count"):
+                dist.all_reduce(tensor, group=group)
+                torch.openreg.synchronize()
+            dist.all_reduce(torch.ones(4, device=self.device))
+            places = self.places()
+            found = parameters.cpu()
+        self.assertEqual(found, torch.arange(1000.0))
+        self.assertEqual([place for place in places if not place.startswith("/dev/")], [])
+        dist.destroy_process_group()
+
+
 if __name__ == "__main__":
     run_tests()

@@ -5,6 +5,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/descriptors.h"
+
 namespace torch_openreg {
 
 ProcessCard own_process_card() {
@@ -16,7 +18,8 @@ ProcessCard own_process_card() {
 PeerProcess::PeerProcess(const ProcessCard& card) : pid_(card.pid) {
   const ProcessCard own = own_process_card();
   if (card.pid != own.pid && own.pid_namespace != 0 && card.pid_namespace == own.pid_namespace) {
-    pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(card.pid), 0));
+    pidfd_ = descriptors::AboveStandard(
+        static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(card.pid), 0)));
   }
 }
 

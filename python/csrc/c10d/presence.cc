@@ -13,6 +13,7 @@
 #include <sstream>
 #include <utility>
 
+#include "common/descriptors.h"
 #include "occl/api/occl_debug.h"
 
 namespace torch_openreg {
@@ -65,7 +66,8 @@ std::string wait_in_communicators(long long pid) {
 }
 
 int open_pidfd(long long pid) {
-  return static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0));
+  return descriptors::AboveStandard(
+      static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
 }
 
 }  // namespace
