@@ -105,11 +105,7 @@ class FuzzMeeting final : public Meeting {
  public:
   explicit FuzzMeeting(std::vector<Message> messages) : messages_(std::move(messages)) {}
 
-  void ChooseAddress(LeaderInfo* info) override {
-    const std::string name = RandomSocketName();
-    std::memcpy(info->socket_name, name.c_str(), name.size() + 1);
-    info->secret = RandomSecret();
-  }
+  void ChooseAddress(LeaderInfo* info) override { ChooseRandomAddress(info); }
   Status Publish(const LeaderInfo& info) override {
     strangers_.SendHellos(info, messages_);
     return Status();
@@ -205,17 +201,23 @@ void PlayLeader(const UniqueFd& listener, std::vector<Message> messages) {
   }
 }
 
-void FuzzJoiner(std::vector<Message> messages) {
-  FuzzMeeting meeting({});
+// As the leader whom `meeting` names.
+bool ListenAsLeader(FuzzMeeting* meeting, UniqueFd* listener) {
   const std::string name = RandomSocketName();
-  UniqueFd listener;
-  if (!Listen(name, &listener).ok()) return;
-  LeaderInfo& info = meeting.found;
+  if (!Listen(name, listener).ok()) return false;
+  LeaderInfo& info = meeting->found;
   info.magic = kBootstrapMagic;
   info.version = OCCL_VERSION;
   info.nranks = kRanks;
   info.host = OwnHostId();
   std::memcpy(info.socket_name, name.c_str(), name.size() + 1);
+  return true;
+}
+
+void FuzzJoiner(std::vector<Message> messages) {
+  FuzzMeeting meeting({});
+  UniqueFd listener;
+  if (!ListenAsLeader(&meeting, &listener)) return;
   std::thread leader([&] { PlayLeader(listener, std::move(messages)); });
   Gathering gathering;
   static_cast<void>(JoinRendezvous(&meeting, MakeOptions(1), &gathering).ok());
@@ -250,15 +252,8 @@ void FuzzKeeper(std::vector<Message> messages) {
 
 void FuzzFetch(std::vector<Message> messages) {
   FuzzMeeting meeting({});
-  const std::string name = RandomSocketName();
   UniqueFd listener;
-  if (!Listen(name, &listener).ok()) return;
-  LeaderInfo& info = meeting.found;
-  info.magic = kBootstrapMagic;
-  info.version = OCCL_VERSION;
-  info.nranks = kRanks;
-  info.host = OwnHostId();
-  std::memcpy(info.socket_name, name.c_str(), name.size() + 1);
+  if (!ListenAsLeader(&meeting, &listener)) return;
   std::thread leader([&] { PlayLeader(listener, std::move(messages)); });
   LeaderInfo found = {};
   Kept kept;

@@ -18,11 +18,7 @@ namespace {
 // Of ranks that are in this process.
 class OwnMeeting final : public Meeting {
  public:
-  void ChooseAddress(LeaderInfo* info) override {
-    const std::string name = RandomSocketName();
-    std::memcpy(info->socket_name, name.c_str(), name.size() + 1);
-    info->secret = RandomSecret();
-  }
+  void ChooseAddress(LeaderInfo* info) override { ChooseRandomAddress(info); }
   Status Publish(const LeaderInfo& info) override {
     info_ = info;
     return Status();

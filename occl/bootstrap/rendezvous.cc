@@ -154,6 +154,12 @@ LeaderInfo OwnLeaderInfo(int nranks, int rank) {
   return info;
 }
 
+void ChooseRandomAddress(LeaderInfo* info) {
+  const std::string name = RandomSocketName();
+  std::memcpy(info->socket_name, name.c_str(), name.size() + 1);
+  info->secret = RandomSecret();
+}
+
 RankCard OwnCard(const RendezvousOptions& options) {
   RankCard card = {};
   card.version = OCCL_VERSION;

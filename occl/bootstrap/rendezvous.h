@@ -83,6 +83,8 @@ Status Rendezvous(Meeting* meeting, const RendezvousOptions& options, Gathering*
 RankCard OwnCard(const RendezvousOptions& options);
 // All but the address.
 LeaderInfo OwnLeaderInfo(int nranks, int rank);
+// A socket name and a secret that nobody can guess.
+void ChooseRandomAddress(LeaderInfo* info);
 // Connects to the rank that brings the others together. A refused connection says that what was
 // found is left from an earlier communicator, or that this rank runs elsewhere. With `refused`: or
 // that all have gone; then *socket stays invalid, and *refused is true.

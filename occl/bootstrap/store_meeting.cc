@@ -33,11 +33,7 @@ Status StoreFailed(occlResult_t result, const char* verb, const std::string& key
 
 }  // namespace
 
-void StoreMeeting::ChooseAddress(LeaderInfo* info) {
-  const std::string name = RandomSocketName();
-  std::memcpy(info->socket_name, name.c_str(), name.size() + 1);
-  info->secret = RandomSecret();
-}
+void StoreMeeting::ChooseAddress(LeaderInfo* info) { ChooseRandomAddress(info); }
 
 Status StoreMeeting::Publish(const LeaderInfo& info) {
   const std::string key = prefix_ + "leader";
