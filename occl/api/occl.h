@@ -58,7 +58,6 @@ typedef struct occlComm* occlComm_t;
 typedef struct occlRequest* occlRequest_t;
 
 /* ----------------------------------------------------------------------------------- results */
-
 typedef enum occlResult { /* 0..7 are NCCL's */
                           occlSuccess = 0,
                           occlUnhandledDeviceError = 1, /* a call of the openreg runtime failed */
@@ -166,9 +165,10 @@ typedef struct occlConfig {
   const char* name;       /* shown in errors and logs, copied; NULL: "occl<n>" */
   int device;             /* default: the current device */
   int early;              /* 1: init in a store does not wait for the other ranks */
+  const char* members;    /* e.g. "4, 7": text that must be the same on all ranks; copied */
 } occlConfig_t;
 #define OCCL_CONFIG_INITIALIZER \
-  {sizeof(occlConfig_t), OCCL_VERSION, INT64_MIN, INT64_MIN, NULL, -1, 0}
+  {sizeof(occlConfig_t), OCCL_VERSION, INT64_MIN, INT64_MIN, NULL, -1, 0, NULL}
 
 /* A process that calls occlGetUniqueId serves the rendezvous of this id until nranks have come or
  * it ends; the id is then spread by the caller. Same host only: other hosts use a store. */
@@ -176,7 +176,7 @@ occlResult_t occlGetUniqueId(occlUniqueId* uniqueId);
 /* Blocks until all ranks have joined (initTimeout_ms). Collective. config NULL: defaults. Errors:
  * occlTimeout (names the ranks that did not come; one that died before it reached rank 0 is among
  * them), occlRemoteError (a rank died that had come), occlNotSupported (ranks on two hosts),
- * occlMismatch (other nranks, version or rank twice), occlInvalidArgument (0 <= rank < nranks). */
+ * occlMismatch (nranks, members, version, rank twice), occlInvalidArgument (0 <= rank < nranks). */
 occlResult_t occlCommInitRank(occlComm_t* comm, int nranks, occlUniqueId uniqueId, int rank,
                               const occlConfig_t* config);
 /* As above, meeting in a store. Keys are prefixed by the caller's store, or by config->name. With

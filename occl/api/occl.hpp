@@ -35,7 +35,8 @@ struct Config {
   int64_t timeout_ms = INT64_MIN;       // default: 30 minutes
   int64_t init_timeout_ms = INT64_MIN;  // default: 5 minutes
   std::string name{};
-  int device = -1;  // the current one
+  int device = -1;        // the current one
+  std::string members{};  // occlConfig_t's
 };
 
 inline occlUniqueId GetUniqueId() {
@@ -273,6 +274,7 @@ class Communicator {
     c.initTimeout_ms = config.init_timeout_ms;
     c.name = config.name.empty() ? nullptr : config.name.c_str();
     c.device = config.device;
+    c.members = config.members.c_str();
     return c;
   }
   static void Same(const char* operation, size_t expected, size_t found) {

@@ -26,22 +26,6 @@ constexpr int64_t kIdle_ms = 1000;
 constexpr int64_t kShortage_ms = 300;
 constexpr useconds_t kShortagePause_us = 20'000;
 
-Status Check(Door* door, const RankCard& card) {
-  const int nranks = door->segment->nranks();
-  if (card.version != OCCL_VERSION) {
-    return Error(occlMismatch, "init of %s: rank %d has OCCL %d, rank %d (pid %lld) has OCCL %u",
-                 door->name.c_str(), door->rank, OCCL_VERSION, card.rank,
-                 static_cast<long long>(card.pid), card.version);
-  }
-  if (card.nranks != nranks) {
-    return Error(occlMismatch,
-                 "init of %s: rank %d was told nranks = %d, rank %d (pid %lld) nranks = %d",
-                 door->name.c_str(), door->rank, nranks, card.rank,
-                 static_cast<long long>(card.pid), card.nranks);
-  }
-  return Status();
-}
-
 }  // namespace
 
 bool AllLetIn(ControlSegment* segment) {
@@ -251,9 +235,9 @@ bool Doorman::MakeRoom(Door* door, const Status& shortage) {
     return false;
   }
   if (!door->patience.Passed() || !door->file.valid()) return false;
-  door->failure =
-      Error(shortage.code(), "init of %s: rank %d (pid %d) cannot let others in: %s",
-            door->name.c_str(), door->rank, static_cast<int>(getpid()), shortage.message().c_str());
+  door->failure = Error(shortage.code(), "init of %s: rank %d (pid %d) cannot let others in: %s",
+                        door->name.c_str(), door->card.rank, static_cast<int>(getpid()),
+                        shortage.message().c_str());
   door->fail(door->failure);
   door->file.Reset();  // nobody gets it any more
   return true;
@@ -266,7 +250,11 @@ void Doorman::Answer(Door* door, const UniqueFd& socket) {
   if (!got.ok() || hello.magic != kBootstrapMagic || !SameSecret(hello.secret, door->secret)) {
     return;
   }
-  Status refusal = door->failure.ok() ? Check(door, hello.card) : door->failure;
+  if (door->failure.ok()) {
+    door->failure = CheckAgreement(door->name.c_str(), door->card, hello.card);
+    if (!door->failure.ok()) door->fail(door->failure);  // for all: they wait for a rank like this
+  }
+  Status refusal = door->failure;
   if (refusal.ok()) refusal = LetIn(door, hello, socket);
   if (refusal.ok()) return;
   const Notice notice = MakeNotice(refusal);

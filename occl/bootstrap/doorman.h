@@ -28,7 +28,7 @@ struct Stranger {
 // What a rank keeps of its group, for those who come later.
 struct Door {
   std::string name;  // of the communicator
-  int rank;          // that keeps it here
+  RankCard card;     // of the rank that keeps it here
   Secret secret;
   UniqueFd listener;
   UniqueFd file;  // of the segment

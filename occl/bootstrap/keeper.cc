@@ -80,7 +80,7 @@ Status Keeper::GoOn(const RendezvousOptions& options, const LeaderInfo& info, Ke
   if (AllLetIn(segment.get())) return Status();
   auto door = std::make_unique<Door>();
   door->name = options.name;
-  door->rank = options.rank;
+  door->card = OwnCard(options);
   door->secret = info.secret;
   door->listener = std::move(kept->listener);
   door->file = std::move(kept->file);

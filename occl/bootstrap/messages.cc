@@ -26,6 +26,39 @@ HostId OwnHostId() {
   return host;
 }
 
+Members MakeMembers(const std::string& text) {
+  constexpr uint64_t kOffset = 0xcbf29ce484222325, kPrime = 0x100000001b3;  // FNV-1a, RFC 9923
+  Members members = {kOffset, {}};
+  for (const char c : text) {
+    members.digest = (members.digest ^ static_cast<unsigned char>(c)) * kPrime;
+  }
+  std::snprintf(members.text, sizeof(members.text), "%s", text.c_str());
+  if (text.size() >= sizeof(members.text)) {
+    std::memcpy(members.text + sizeof(members.text) - 4, "...", 4);
+  }
+  return members;
+}
+
+Status CheckAgreement(const char* name, const RankCard& own, const RankCard& card) {
+  const auto pid = static_cast<long long>(card.pid);
+  if (card.version != own.version) {
+    return Error(occlMismatch, "init of %s: rank %d has OCCL %u, rank %d (pid %lld) has OCCL %u",
+                 name, own.rank, own.version, card.rank, pid, card.version);
+  }
+  if (card.nranks != own.nranks) {
+    return Error(occlMismatch,
+                 "init of %s: rank %d was told nranks = %d, rank %d (pid %lld) nranks = %d", name,
+                 own.rank, own.nranks, card.rank, pid, card.nranks);
+  }
+  if (card.members.digest != own.members.digest) {
+    return Error(occlMismatch,
+                 "init of %s: rank %d was told members = [%s], rank %d (pid %lld) members = [%s]",
+                 name, own.rank, own.members.text, card.rank, pid,
+                 PrintableText(card.members.text, sizeof(card.members.text)).c_str());
+  }
+  return Status();
+}
+
 Notice MakeNotice(const Status& status) {
   Notice notice = {};
   notice.magic = kBootstrapMagic;

@@ -46,6 +46,14 @@ struct LeaderInfo {
   Secret secret;
 };
 
+// occlConfig_t::members: as much as fits, for messages, and the digest of all of it.
+struct Members {
+  static constexpr size_t kTextBytes = 120;
+  uint64_t digest;
+  char text[kTextBytes];
+};
+Members MakeMembers(const std::string& text);
+
 // What each rank says about itself.
 struct RankCard {
   uint32_t version;
@@ -56,6 +64,7 @@ struct RankCard {
   uint64_t pid_namespace;  // 0: unknown
   ProcessToken process;
   ProcessorSet processors;
+  Members members;
   orIpcDeviceHandle_t device;
 };
 static_assert(sizeof(RankCard) <= kCardBytes);
@@ -76,6 +85,9 @@ struct Notice {
 };
 static_assert(std::is_trivially_copyable_v<LeaderInfo> && std::is_trivially_copyable_v<Hello> &&
               std::is_trivially_copyable_v<Notice>);
+
+// occlMismatch where `card`, which has come, cannot be of one communicator with `own`.
+Status CheckAgreement(const char* name, const RankCard& own, const RankCard& card);
 
 Notice MakeNotice(const Status& status);
 // The status in a notice from another process, whatever bytes it holds.

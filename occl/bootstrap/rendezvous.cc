@@ -169,6 +169,7 @@ RankCard OwnCard(const RendezvousOptions& options) {
   card.pid_namespace = OwnPidNamespace();
   card.process = OwnProcessToken();
   card.processors = OwnProcessors();
+  card.members = options.members;
   card.device = options.device;
   return card;
 }

@@ -72,6 +72,7 @@ struct RendezvousOptions {
   orIpcDeviceHandle_t device;
   Deadline deadline;
   const char* name;  // of the communicator, for messages
+  Members members;
   // Called once segment, cards and pidfds are there; opens the peers' arenas. Returns an error to
   // fail init on all ranks; *direct = false where arenas cannot be mapped.
   std::function<Status(const Gathering&, bool* direct)> prepare;

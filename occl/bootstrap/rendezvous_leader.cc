@@ -181,19 +181,11 @@ Status Leader::ReadHello(Stranger* stranger) {
 
 Status Leader::Admit(UniqueFd socket, const Hello& hello) {
   const RankCard& card = hello.card;
-  Status refusal;
-  if (card.version != OCCL_VERSION) {
-    refusal = Error(occlMismatch, "init of %s: rank 0 has OCCL %d, rank %d (pid %lld) has OCCL %u",
-                    options_.name, OCCL_VERSION, card.rank, static_cast<long long>(card.pid),
-                    card.version);
-  } else if (card.nranks != options_.nranks) {
-    refusal = Error(
-        occlMismatch, "init of %s: rank 0 was told nranks = %d, rank %d (pid %lld) nranks = %d",
-        options_.name, options_.nranks, card.rank, static_cast<long long>(card.pid), card.nranks);
-  } else if (card.rank < 1 || card.rank >= options_.nranks) {
+  Status refusal = CheckAgreement(options_.name, members_[0].card, card);
+  if (refusal.ok() && (card.rank < 1 || card.rank >= options_.nranks)) {
     refusal = Error(occlMismatch, "init of %s: a second process (pid %lld) says it is rank %d",
                     options_.name, static_cast<long long>(card.pid), card.rank);
-  } else if (members_[card.rank].socket.valid()) {
+  } else if (refusal.ok() && members_[card.rank].socket.valid()) {
     refusal = Error(occlMismatch, "init of %s: processes %lld and %lld both say they are rank %d",
                     options_.name, static_cast<long long>(members_[card.rank].card.pid),
                     static_cast<long long>(card.pid), card.rank);

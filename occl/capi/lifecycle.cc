@@ -65,6 +65,7 @@ Status ReadConfig(const char* function, const occlConfig_t* config, CommSettings
                  function, config->structSize, sizeof(occlConfig_t));
   }
   if (config->name != nullptr) settings->name = config->name;
+  if (config->members != nullptr) settings->members = config->members;
   if (config->timeout_ms != INT64_MIN) settings->timeout_ms = config->timeout_ms;
   if (config->initTimeout_ms != INT64_MIN) settings->init_timeout_ms = config->initTimeout_ms;
   if (config->device >= 0) settings->device = config->device;
@@ -103,6 +104,14 @@ Status ReadExcluded(const Comm& comm, const int* ranks, int count, std::vector<b
     (*excluded)[ranks[i]] = true;
   }
   return Status();
+}
+
+// What a new communicator takes over from the one that it is made of.
+CommSettings DerivedSettings(const Comm& parent) {
+  CommSettings settings = parent.settings();
+  settings.timeout_ms = parent.timeout_ms();
+  settings.members.clear();
+  return settings;
 }
 
 // Of a communicator whose ranks meet in the caller's store, each under its own name.
@@ -229,8 +238,7 @@ occlResult_t occlCommSplit(occlComm_t comm, int color, int key, occlComm_t* newc
     }
     Comm& parent = *FromHandle(comm);
     OCCL_RETURN_IF_ERROR(occl::AwaitAllRanks(parent));
-    CommSettings settings = parent.settings();
-    settings.timeout_ms = parent.timeout_ms();
+    CommSettings settings = DerivedSettings(parent);
     settings.name += "/split";
     OCCL_RETURN_IF_ERROR(ReadConfig("occlCommSplit", config, &settings));
     Ref<Comm> created;
@@ -259,8 +267,7 @@ occlResult_t occlCommShrink(occlComm_t comm, const int* excludeRanks, int exclud
           parent.Fail(Error(occlAborted, "communicator %s was shrunk by rank %s", parent.name(),
                             parent.peers.Name(parent.rank()).c_str())));
     }
-    CommSettings settings = parent.settings();
-    settings.timeout_ms = parent.timeout_ms();
+    CommSettings settings = DerivedSettings(parent);
     settings.name += "/shrunk";
     OCCL_RETURN_IF_ERROR(ReadConfig("occlCommShrink", config, &settings));
     Ref<Comm> created;

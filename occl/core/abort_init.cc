@@ -24,6 +24,7 @@ Status MapSegment(const CommSettings& settings, StoreMeeting* meeting,
   options.device = {};
   options.deadline = Deadline::After(kKeeper_ms);
   options.name = settings.name.c_str();
+  options.members = MakeMembers(settings.members);
   LeaderInfo leader = {};
   Kept kept;
   OCCL_RETURN_IF_ERROR(FetchSegment(meeting, options, &leader, &kept));

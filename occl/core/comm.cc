@@ -26,6 +26,7 @@ Status Introduce(const CommSettings& settings, RendezvousOptions* options) {
   options->rank = settings.rank;
   options->deadline = Deadline::After(settings.init_timeout_ms);
   options->name = settings.name.c_str();
+  options->members = MakeMembers(settings.members);
   return FromRuntime(orIpcGetDeviceHandle(&options->device, settings.device),
                      "orIpcGetDeviceHandle");
 }

@@ -31,6 +31,7 @@ struct CommSettings {
   int rank;
   int device;
   std::string name;
+  std::string members;               // occlConfig_t's
   std::string key_prefix = "occl/";  // in the store where ranks meet
   int64_t timeout_ms;
   int64_t init_timeout_ms;
