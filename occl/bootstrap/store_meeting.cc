@@ -6,8 +6,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "occl/bootstrap/local_socket.h"
-
 namespace occl {
 namespace {
 
