@@ -136,7 +136,7 @@ Status FetchOrInherit(Meeting* meeting, const RendezvousOptions& options, Leader
     if (kept->file.valid()) return Status();
     if (asked != info->generation) {
       bool inherits = false;
-      OCCL_RETURN_IF_ERROR(meeting->Inherits(info->generation, &inherits));
+      OCCL_RETURN_IF_ERROR(meeting->Inherits(*info, &inherits));
       if (inherits) return Status();
       asked = info->generation;
     }
@@ -144,7 +144,7 @@ Status FetchOrInherit(Meeting* meeting, const RendezvousOptions& options, Leader
       return Error(occlTimeout,
                    "init of %s: rank %d (pid %lld) and all others that had joined have gone, and "
                    "the rank that was to take their place did not in time",
-                   options.name, info->rank, static_cast<long long>(info->pid));
+                   options.name, info->rank, static_cast<long long>(info->process.pid));
     }
     Pause();
   }

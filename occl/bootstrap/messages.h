@@ -38,8 +38,7 @@ struct LeaderInfo {
   int32_t nranks;
   int32_t rank;
   uint32_t generation;  // of the segment, where ranks come one by one: how many came before it
-  int64_t pid;
-  uint64_t pid_namespace;  // 0: unknown
+  ProcessId process;
   HostId host;
   ProcessorSet processors;  // of this rank alone
   char socket_name[kSocketNameBytes];

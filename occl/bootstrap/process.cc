@@ -1,5 +1,6 @@
 #include "occl/bootstrap/process.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/random.h>
@@ -14,6 +15,7 @@
 #include <cstring>
 #include <iterator>
 #include <mutex>
+#include <string>
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
@@ -39,6 +41,17 @@ UniqueFd OpenPidFd(pid_t pid) {
   return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
 }
 
+// Field 22 of /proc/PID/stat; 0: it cannot be read.
+uint64_t StartTicksOf(int64_t pid) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/stat";
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  char text[1024] = "";
+  if (!file.valid() || read(file.get(), text, sizeof(text) - 1) <= 0) return 0;
+  const char* at = std::strrchr(text, ')');  // field 2, a name, may hold anything
+  for (int field = 2; at != nullptr && field < 22; ++field) at = std::strchr(at + 1, ' ');
+  return at != nullptr ? std::strtoull(at, nullptr, 10) : 0;
+}
+
 }  // namespace
 
 ProcessToken OwnProcessToken() {
@@ -51,6 +64,26 @@ ProcessToken OwnProcessToken() {
     FillRandom(&token, sizeof(token));
   }
   return token;
+}
+
+ProcessId OwnProcessId() {
+  static std::mutex mutex;
+  static ProcessId own = {};
+  std::lock_guard<std::mutex> lock(mutex);
+  if (own.pid != getpid() || own.start_ticks == 0) {
+    own = {getpid(), OwnPidNamespace(), StartTicksOf(getpid())};
+  }
+  return own;
+}
+
+bool HasEnded(const ProcessId& process) {
+  bool ended = false;
+  const UniqueFd pidfd = PidFdOf(static_cast<pid_t>(process.pid), process.pid_namespace, &ended);
+  if (!pidfd.valid()) return ended;
+  pollfd poll_one = {pidfd.get(), POLLIN, 0};
+  if (poll(&poll_one, 1, 0) > 0) return true;  // its parent has not waited for it
+  const uint64_t start_ticks = StartTicksOf(process.pid);
+  return process.start_ticks != 0 && start_ticks != 0 && start_ticks != process.start_ticks;
 }
 
 void ProcessorSet::Add(const ProcessorSet& other) {

@@ -19,6 +19,16 @@ struct ProcessToken {
 };
 ProcessToken OwnProcessToken();
 
+// Names a process, also once its pid is another's.
+struct ProcessId {
+  int64_t pid;
+  uint64_t pid_namespace;  // 0: unknown
+  uint64_t start_ticks;    // since the host's start; 0: unknown
+};
+ProcessId OwnProcessId();
+// False where it cannot be known: in another pid namespace.
+bool HasEnded(const ProcessId& process);
+
 // The processors that a process may run on, one bit each.
 struct ProcessorSet {
   uint64_t words[16];

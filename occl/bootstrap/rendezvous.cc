@@ -104,14 +104,14 @@ Status CannotTakePart(const char* name, int rank, const Status& reason) {
 Status LeaderGone(const RendezvousOptions& options, const LeaderInfo& info) {
   return Error(occlRemoteError,
                "init of %s: rank %d (pid %lld) ended, or gave up, before init was complete",
-               options.name, info.rank, static_cast<long long>(info.pid));
+               options.name, info.rank, static_cast<long long>(info.process.pid));
 }
 
 Status LeaderSilent(const RendezvousOptions& options, const LeaderInfo& info) {
   return Error(occlTimeout,
                "init of %s: rank %d (pid %lld), which brings the ranks together, did not answer in "
                "time",
-               options.name, info.rank, static_cast<long long>(info.pid));
+               options.name, info.rank, static_cast<long long>(info.process.pid));
 }
 
 Status ConnectToLeader(Meeting* meeting, const RendezvousOptions& options, LeaderInfo* info,
@@ -134,7 +134,8 @@ Status ConnectToLeader(Meeting* meeting, const RendezvousOptions& options, Leade
     }
     if (options.deadline.Passed()) {
       return Error(occlTimeout, "init of %s: rank %d could not reach rank %d (pid %lld) in time",
-                   options.name, options.rank, info->rank, static_cast<long long>(info->pid));
+                   options.name, options.rank, info->rank,
+                   static_cast<long long>(info->process.pid));
     }
     const timespec pause = {0, kConnectRetry_ns};
     nanosleep(&pause, nullptr);
@@ -147,8 +148,7 @@ LeaderInfo OwnLeaderInfo(int nranks, int rank) {
   info.version = OCCL_VERSION;
   info.nranks = nranks;
   info.rank = rank;
-  info.pid = getpid();
-  info.pid_namespace = OwnPidNamespace();
+  info.process = OwnProcessId();
   info.host = OwnHostId();
   info.processors = OwnProcessors();
   return info;

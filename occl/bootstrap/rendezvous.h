@@ -21,7 +21,7 @@ namespace occl {
 struct LeftRank {
   int64_t pid = 0;  // 0: it has not
   bool had_joined = false;
-  bool died = false;  // it did not say that it goes
+  bool died = false;  // its process has ended, and had not said that the rank goes
 };
 
 // How the leader's address gets to the other ranks, and news of ranks that cannot reach it back.
@@ -45,14 +45,19 @@ class Meeting {
   // True for exactly one of the ranks that ask; *some_left: FindLeft has something to tell. Only
   // for ranks that join without waiting.
   virtual Status ComesFirst(bool* first, bool* some_left) = 0;
-  // Sets (*ranks)[r] for each rank that has said that it will not come; joined_too: or that it
-  // goes.
-  virtual Status FindLeft(bool /*joined_too*/, std::vector<LeftRank>* /*ranks*/) {
+  // Sets (*ranks)[r] for each rank that has said that it will not come, if there is one.
+  virtual Status FindLeft(std::vector<LeftRank>* /*ranks*/) { return Status(); }
+  // Of a rank that has got the segment of the leader's generation and is not the leader: for
+  // FindGone.
+  virtual Status SayJoined(const LeaderInfo& /*leader*/, int /*rank*/) { return Status(); }
+  // As FindLeft, and for each rank that has joined an earlier generation than `generation`: all of
+  // them have gone.
+  virtual Status FindGone(uint32_t /*generation*/, std::vector<LeftRank>* /*ranks*/) {
     return Status();
   }
-  // True for exactly one of the ranks that ask, of those that have found that all who came to this
-  // generation of the communicator's segment have gone: it makes the next.
-  virtual Status Inherits(uint32_t /*generation*/, bool* inherits) {
+  // True for exactly one of the ranks that ask, of those that have found that all who came to the
+  // leader's generation of the communicator's segment have gone: it makes the next.
+  virtual Status Inherits(const LeaderInfo& /*leader*/, bool* inherits) {
     *inherits = false;
     return Status();
   }

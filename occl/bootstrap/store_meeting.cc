@@ -7,16 +7,21 @@
 #include <cstring>
 
 namespace occl {
+
+// What the store holds of a rank that has left, or that those who come later may miss: of a leader
+// only when another takes its place.
+struct RankRecord {
+  enum class Standing : uint32_t { kLeftUnjoined, kLeftJoined, kJoined };
+  ProcessId process;
+  Standing standing;
+  uint32_t generation;  // of the segment that it has joined; 0 of one that has left
+};
+
 namespace {
 
-constexpr int64_t kLeft = int64_t{1} << 32;
+using Standing = RankRecord::Standing;
 
-// What the store holds of a rank that has gone.
-struct LeftRecord {
-  int64_t pid;
-  uint32_t had_joined;
-  uint32_t unused;
-};
+constexpr int64_t kLeft = int64_t{1} << 32;
 
 // "set" or so: what the store could not do. It has no words for why.
 Status StoreFailed(occlResult_t result, const char* verb, const std::string& key) {
@@ -114,49 +119,67 @@ Status StoreMeeting::ComesFirst(bool* first, bool* some_left) {
   return Status();
 }
 
-std::string StoreMeeting::LeftKey(int rank) const {
+std::string StoreMeeting::RecordKey(int rank) const {
   return prefix_ + "left/" + std::to_string(rank);
 }
 
-Status StoreMeeting::SetLeft(int rank, bool had_joined) {
-  const std::string key = LeftKey(rank);
-  const LeftRecord record = {getpid(), had_joined ? 1u : 0u, 0};
+bool StoreMeeting::FindRecord(int rank, RankRecord* record) {
+  size_t size = 0;
+  const occlResult_t result = store_.get(store_.context, RecordKey(rank).c_str(), record,
+                                         sizeof(*record), &size, /*timeout_ms=*/1);
+  return result == occlSuccess && size == sizeof(*record);
+}
+
+Status StoreMeeting::SetRecord(int rank, const RankRecord& record) {
+  const std::string key = RecordKey(rank);
   const occlResult_t result = store_.set(store_.context, key.c_str(), &record, sizeof(record));
   return result == occlSuccess ? Status() : StoreFailed(result, "set", key);
 }
 
+Status StoreMeeting::SayJoined(const LeaderInfo& leader, int rank) {
+  return SetRecord(rank, {OwnProcessId(), Standing::kJoined, leader.generation});
+}
+
 Status StoreMeeting::Leave(int rank, bool* some_came) {
-  OCCL_RETURN_IF_ERROR(SetLeft(rank, /*had_joined=*/false));
+  OCCL_RETURN_IF_ERROR(SetRecord(rank, {OwnProcessId(), Standing::kLeftUnjoined, 0}));
   int64_t number = 0;
   OCCL_RETURN_IF_ERROR(Count(kLeft, &number));
   *some_came = number % kLeft != 0;
   return Status();
 }
 
-Status StoreMeeting::LeaveJoined(int rank) { return SetLeft(rank, /*had_joined=*/true); }
+Status StoreMeeting::LeaveJoined(int rank) {
+  return SetRecord(rank, {OwnProcessId(), Standing::kLeftJoined, 0});
+}
 
-Status StoreMeeting::FindLeft(bool joined_too, std::vector<LeftRank>* ranks) {
+Status StoreMeeting::FindLeft(std::vector<LeftRank>* ranks) {
   int64_t number = 0;
-  if (!joined_too) OCCL_RETURN_IF_ERROR(Count(0, &number));
-  if (!joined_too && number < kLeft) return Status();
+  OCCL_RETURN_IF_ERROR(Count(0, &number));
+  return number < kLeft ? Status() : FindGone(/*generation=*/0, ranks);
+}
+
+Status StoreMeeting::FindGone(uint32_t generation, std::vector<LeftRank>* ranks) {
   for (size_t rank = 0; rank < ranks->size(); ++rank) {
-    LeftRecord record = {};
-    size_t size = 0;
-    const occlResult_t result = store_.get(store_.context, LeftKey(static_cast<int>(rank)).c_str(),
-                                           &record, sizeof(record), &size, /*timeout_ms=*/1);
-    if (result == occlSuccess && size == sizeof(record)) {
-      (*ranks)[rank] = {record.pid, record.had_joined != 0, false};
-    }
+    RankRecord record = {};
+    if (!FindRecord(static_cast<int>(rank), &record)) continue;
+    const bool said_nothing = record.standing == Standing::kJoined;
+    const bool died = said_nothing && HasEnded(record.process);
+    if (said_nothing && !died && record.generation >= generation) continue;
+    (*ranks)[rank] = {record.process.pid, record.standing != Standing::kLeftUnjoined, died};
   }
   return Status();
 }
 
-Status StoreMeeting::Inherits(uint32_t generation, bool* inherits) {
-  const std::string key = prefix_ + "heirs/" + std::to_string(generation);
+Status StoreMeeting::Inherits(const LeaderInfo& leader, bool* inherits) {
+  const std::string key = prefix_ + "heirs/" + std::to_string(leader.generation);
   int64_t number = 0;
   const occlResult_t result = store_.add(store_.context, key.c_str(), 1, &number);
   *inherits = number == 1;
-  return result == occlSuccess ? Status() : StoreFailed(result, "count in", key);
+  if (result != occlSuccess) return StoreFailed(result, "count in", key);
+  RankRecord record = {};
+  if (!*inherits || FindRecord(leader.rank, &record)) return Status();
+  // Its own takes the place of what the leader has published.
+  return SetRecord(leader.rank, {leader.process, Standing::kJoined, leader.generation});
 }
 
 Status StoreMeeting::CheckFailure(const LeaderInfo& info) {

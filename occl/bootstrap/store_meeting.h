@@ -9,6 +9,8 @@
 
 namespace occl {
 
+struct RankRecord;
+
 class StoreMeeting final : public Meeting {
  public:
   // Of ranks that ask the store for no longer than kSlice_ms at a time, because it may hold news of
@@ -27,8 +29,10 @@ class StoreMeeting final : public Meeting {
   void ReportEnd(const LeaderInfo& info, const Status& status) override;
   Status CheckFailure(const LeaderInfo& info) override;
   Status ComesFirst(bool* first, bool* some_left) override;
-  Status FindLeft(bool joined_too, std::vector<LeftRank>* ranks) override;
-  Status Inherits(uint32_t generation, bool* inherits) override;
+  Status FindLeft(std::vector<LeftRank>* ranks) override;
+  Status SayJoined(const LeaderInfo& leader, int rank) override;
+  Status FindGone(uint32_t generation, std::vector<LeftRank>* ranks) override;
+  Status Inherits(const LeaderInfo& leader, bool* inherits) override;
   Status CheckAborted() override;
   // What CheckAborted tells from now on.
   Status Abort(const Status& why);
@@ -40,8 +44,9 @@ class StoreMeeting final : public Meeting {
 
  private:
   Status Count(int64_t delta, int64_t* sum);
-  std::string LeftKey(int rank) const;
-  Status SetLeft(int rank, bool had_joined);
+  std::string RecordKey(int rank) const;
+  bool FindRecord(int rank, RankRecord* record);
+  Status SetRecord(int rank, const RankRecord& record);
   occlResult_t Get(const std::string& key, LeaderInfo* info, size_t* size, const Deadline& deadline,
                    Status* aborted);
   std::string FailureKey(const LeaderInfo& info) const;

@@ -406,9 +406,9 @@ TEST(Early, WhoWaitsForAllFindsInTheStoreThatARankHasLeft) {
   Joined zero(&memory, 2, 0);
   const occlStore_t store = memory.AsStore();
   // As of a rank that could not reach the keeper.
-  const int64_t pid[2] = {4711, 0};
+  const int64_t record[4] = {4711, 0, 0, 0};
   int64_t number = 0;
-  ASSERT_EQ(store.set(store.context, "occl/test/left/1", pid, sizeof(pid)), occlSuccess);
+  ASSERT_EQ(store.set(store.context, "occl/test/left/1", record, sizeof(record)), occlSuccess);
   ASSERT_EQ(store.add(store.context, "occl/test/come", int64_t{1} << 32, &number), occlSuccess);
   EXPECT_EQ(occlCommAwaitRanks(zero.rank().comm, &store, 15'000), occlRemoteError);
   EXPECT_NE(std::strstr(occlGetLastError(nullptr), "rank 1 (pid 4711) destroyed the group"),

@@ -234,6 +234,41 @@ TEST(Late, WhoNeedsAllIsToldWhoHasLeft) {
   EXPECT_EQ(ranks.Wait(1, 90'000), kFine);
 }
 
+// Ranks 0 and 3 talk, and have both gone when ranks 1 and 2 come: rank 3, which was not the first,
+// was killed.
+void LateRanksMissBoth(bool first_killed) {
+  SharedStore shared;
+  RankProcesses ranks(4, [&](int rank, const occlUniqueId&) -> int {
+    if ((rank == 1 || rank == 2) && !shared.Await("both have gone")) return kFailed;
+    if (rank == 3 && !shared.Await("0 is there")) return kFailed;
+    Member member(&shared, 4, rank);
+    if (!member.ok()) return kFailed;
+    if (rank == 0) {
+      shared.Tell("0 is there");
+      if (!member.Send(3, 10)) return kFailed;
+      if (first_killed) Die();
+      return member.Leave() ? kFine : kFailed;
+    }
+    if (rank == 3) {
+      if (!member.Receive(0, 10)) return kFailed;
+      Die();
+    }
+    if (rank == 2) return member.Send(1, 30) && shared.Await("over") ? kFine : kFailed;
+    if (!member.Receive(2, 30)) return kFailed;
+    const Exit told = member.NeedsInVain(3, NameOf(&shared, 3) + kDied);
+    shared.Tell("over");
+    return told == kTold ? kFine : told;
+  });
+  TellPids(&shared, ranks, 4);
+  EXPECT_EQ(ranks.Wait(0, 90'000), first_killed ? kKilled : kFine);
+  EXPECT_EQ(ranks.Wait(3, 90'000), kKilled);
+  shared.Tell("both have gone");
+  for (const int rank : {1, 2}) EXPECT_EQ(ranks.Wait(rank, 90'000), kFine) << rank;
+}
+
+TEST(Late, TheFirstHasLeftAndTheOtherWasKilled) { LateRanksMissBoth(false); }
+TEST(Late, AllWhoHadJoinedWereKilled) { LateRanksMissBoth(true); }
+
 // One of them makes the next segment, and all find it.
 TEST(Late, ManyComeAtOnceWhenAllWhoHadJoinedHaveLeft) {
   constexpr int kRanks = 6;
@@ -275,6 +310,36 @@ TEST(Late, GenerationAfterGeneration) {
     EXPECT_EQ(ranks.Wait(rank, 90'000), kFine) << rank;
     if (rank % 2 == 1) shared.Tell("pair " + std::to_string(rank / 2));
   }
+}
+
+// Pairs that come when the pair before was killed. The last misses `missed`.
+void KilledPairsMiss(int missed) {
+  SharedStore shared;
+  constexpr int kRanks = 6;
+  RankProcesses ranks(kRanks, [&](int rank, const occlUniqueId&) -> int {
+    const std::string pair = std::to_string(rank / 2);
+    if (rank >= 2 && !shared.Await("gone " + std::to_string(rank / 2 - 1))) return kFailed;
+    if (rank % 2 == 1 && !shared.Await("begun " + pair)) return kFailed;
+    Member member(&shared, kRanks, rank);
+    if (rank % 2 == 0) shared.Tell("begun " + pair);
+    if (rank % 2 == 0 ? !member.Send(rank + 1, rank) : !member.Receive(rank - 1, rank - 1)) {
+      return kFailed;
+    }
+    if (rank < kRanks - 2) Die();
+    if (rank == kRanks - 2) return shared.Await("over") ? kFine : kFailed;
+    const Exit told = member.NeedsInVain(missed, NameOf(&shared, missed) + kDied);
+    shared.Tell("over");
+    return told == kTold ? kFine : told;
+  });
+  TellPids(&shared, ranks, kRanks);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(ranks.Wait(rank, 90'000), rank < kRanks - 2 ? kKilled : kFine) << rank;
+    if (rank % 2 == 1) shared.Tell("gone " + std::to_string(rank / 2));
+  }
+}
+
+TEST(Late, GenerationAfterGenerationWasKilled) {
+  for (int missed = 0; missed < 4; ++missed) KilledPairsMiss(missed);
 }
 
 // Who leaves at the very moment at which others come.

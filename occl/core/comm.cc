@@ -5,6 +5,7 @@
 
 #include "occl/base/futex.h"
 #include "occl/base/log.h"
+#include "occl/bootstrap/doorman.h"
 
 namespace occl {
 namespace {
@@ -56,19 +57,13 @@ void FailSegment(ControlSegment* segment, int rank, const Status& status) {
   OCCL_LOG(kWarn, kLogInit, "%s", status.message().c_str());
 }
 
-// Of a segment that nobody has any more: unless the rank says otherwise, it has died.
-LeftRank WhoMadeIt(const LeaderInfo& leader) {
-  bool ended = false;
-  static_cast<void>(PidFdOf(static_cast<pid_t>(leader.pid), leader.pid_namespace, &ended));
-  return {leader.pid, /*had_joined=*/true, /*died=*/ended};
-}
-
-// `left`: as far as it is known without the store. Those who wait already are told.
-void MarkWhoHasGone(Comm& comm, Meeting* meeting, std::vector<LeftRank> left) {
-  const Status found = meeting->FindLeft(/*joined_too=*/true, &left);
+// Before this rank has made the segment of this generation. Those who wait already are told.
+void MarkWhoHasGone(Comm& comm, Meeting* meeting) {
+  std::vector<LeftRank> gone(comm.nranks());
+  const Status found = meeting->FindGone(comm.presence.leader().generation, &gone);
   if (!found.ok()) OCCL_LOG(kWarn, kLogInit, "%s: %s", comm.name(), found.message().c_str());
-  left[comm.rank()] = {};
-  MarkLeft(&comm.segment(), left);
+  gone[comm.rank()] = {};
+  MarkLeft(&comm.segment(), gone);
   comm.bells.RingAll();
 }
 
@@ -114,7 +109,7 @@ Status Comm::Join(const CommSettings& settings, Meeting* meeting, Ref<Comm>* com
   OCCL_RETURN_IF_ERROR(meeting->ComesFirst(&joining.first, &some_left));
   joining.left.resize(settings.nranks);
   if (joining.first && some_left) {
-    OCCL_RETURN_IF_ERROR(meeting->FindLeft(/*joined_too=*/false, &joining.left));
+    OCCL_RETURN_IF_ERROR(meeting->FindLeft(&joining.left));
   }
   const Status joined = TryJoin(settings, meeting, &joining, comm);
   if (joined.ok() && joining.first) {
@@ -122,7 +117,7 @@ Status Comm::Join(const CommSettings& settings, Meeting* meeting, Ref<Comm>* com
     // looks whether somebody has aborted: one of them sees the other. The same with who leaves.
     const Status aborted = meeting->CheckAborted();
     if (!aborted.ok()) static_cast<void>((*comm)->Fail(aborted));
-    if (joining.inherits) MarkWhoHasGone(**comm, meeting, joining.left);
+    if (joining.inherits) MarkWhoHasGone(**comm, meeting);
   }
   if (joined.ok()) return joined;
   LeaderInfo& leader = joining.leader;
@@ -150,13 +145,13 @@ Status Comm::FindSegment(const RendezvousOptions& options, Meeting* meeting, Joi
     if (kept.file.valid()) {
       OCCL_RETURN_IF_ERROR(ControlSegment::Map(kept.file, options.nranks, &gathering->segment));
       OCCL_RETURN_IF_ERROR(LifeLock::Take(kept.file, options.rank, &gathering->life_lock));
+      if (!AllLetIn(gathering->segment.get())) {  // somebody may come who does not find this rank
+        OCCL_RETURN_IF_ERROR(meeting->SayJoined(leader, options.rank));
+      }
       return Keeper::GoOn(options, leader, &kept, gathering->segment, &FailSegment,
                           &joining->keeper);
     }
     joining->first = joining->inherits = true;
-    if (leader.rank >= 0 && leader.rank < options.nranks) {
-      joining->left[leader.rank] = WhoMadeIt(leader);
-    }
   }
   const uint32_t generation = joining->inherits ? leader.generation + 1 : 0;
   OCCL_RETURN_IF_ERROR(ControlSegment::Create(options.nranks, &kept.file));

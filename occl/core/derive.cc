@@ -98,7 +98,7 @@ class InvitationMeeting final : public Meeting {
     info->magic = kBootstrapMagic;
     info->version = OCCL_VERSION;
     info->nranks = static_cast<int32_t>(members_.size());
-    info->pid = exchange_.parent.peers.pid(members_[0]);
+    info->process.pid = exchange_.parent.peers.pid(members_[0]);
     info->host = OwnHostId();
     FillAddress(info);
     exchange_.parent.peers.Refresh();

@@ -204,7 +204,7 @@ Status AwaitRanksUntil(Comm& comm, Meeting* meeting, const Deadline& deadline) {
       if (!told.ok()) return comm.Fail(told);
       // Who could not tell it here: the keeper is stopped, or has gone.
       std::vector<LeftRank> left(comm.nranks());
-      OCCL_RETURN_IF_ERROR(meeting->FindLeft(/*joined_too=*/false, &left));
+      OCCL_RETURN_IF_ERROR(meeting->FindLeft(&left));
       MarkLeft(&comm.segment(), left);
       next_question = Deadline::After(kMeetingInterval_ms);
     }
