@@ -1,7 +1,6 @@
 #include "occl/bootstrap/doorman.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "occl/base/poll_all.h"
 #include "occl/bootstrap/local_socket.h"
 
 namespace occl {
@@ -165,7 +165,7 @@ bool Doorman::Serve(uint64_t id, Door* door) {
   for (const Stranger& stranger : door->strangers) {
     polls.push_back({stranger.socket.get(), POLLIN, 0});
   }
-  if (!polls.empty()) static_cast<void>(poll(polls.data(), polls.size(), 0));
+  if (!polls.empty()) static_cast<void>(PollAll(&polls, 0));
   std::vector<Stranger> remaining;
   for (size_t i = 0; i < polls.size(); ++i) {
     if (polls[i].revents != 0) {

@@ -17,6 +17,8 @@
 #include <mutex>
 #include <string>
 
+#include "occl/base/poll_all.h"
+
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
 #endif
@@ -154,7 +156,7 @@ void CheckEnded(const std::vector<UniqueFd>& pidfds, std::vector<bool>* ended) {
   for (size_t i = 0; i < pidfds.size(); ++i) {
     polls[i] = {(*ended)[i] ? -1 : pidfds[i].get(), POLLIN, 0};
   }
-  if (poll(polls.data(), polls.size(), 0) <= 0) return;
+  if (PollAll(&polls, 0) <= 0) return;
   for (size_t i = 0; i < polls.size(); ++i) {
     if ((polls[i].revents & POLLIN) != 0) (*ended)[i] = true;
   }

@@ -1,10 +1,10 @@
-#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <string>
 
+#include "occl/base/poll_all.h"
 #include "occl/bootstrap/local_socket.h"
 #include "occl/bootstrap/rendezvous.h"
 
@@ -106,8 +106,7 @@ Status Leader::Poll(std::vector<pollfd>* polls) {
     // Hang-up needs no request; members have nothing to say before the segment is shared.
     polls->push_back({member.socket.get(), static_cast<short>(listener_.valid() ? 0 : POLLIN), 0});
   }
-  if (poll(polls->data(), polls->size(), options_.deadline.RemainingMs(200)) < 0 &&
-      errno != EINTR) {
+  if (PollAll(polls, options_.deadline.RemainingMs(200)) < 0 && errno != EINTR) {
     return SystemError(errno, "poll of the bootstrap sockets");
   }
   if (next_failure_check_.Passed()) {

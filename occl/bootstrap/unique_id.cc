@@ -1,6 +1,5 @@
 #include "occl/bootstrap/unique_id.h"
 
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "occl/base/poll_all.h"
 #include "occl/bootstrap/local_socket.h"
 #include "occl/bootstrap/unique_id_messages.h"
 
@@ -42,7 +42,7 @@ class Server {
     while (goodbyes_ < expected_goodbyes_ && !(clients_.empty() && orphaned_.Passed())) {
       polls.assign(1, {listener_.get(), POLLIN, 0});
       for (const Client& client : clients_) polls.push_back({client.socket.get(), POLLIN, 0});
-      if (poll(polls.data(), polls.size(), 1000) <= 0) continue;
+      if (PollAll(&polls, 1000) <= 0) continue;
       for (size_t i = 0; i < clients_.size(); ++i) {
         if (polls[1 + i].revents != 0 && !Handle(&clients_[i])) Remove(&clients_[i]);
       }

@@ -164,6 +164,67 @@ TEST(Limits, NoDescriptorsOnTheRankThatLetsOthersIn) {
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks.Wait(rank, 60'000), kToldAll) << rank;
 }
 
+// Rank 0 of a communicator of many loses its descriptors before or after it has reached rank 1, and
+// then rank 1 dies. No pidfd can be had of who is reached without, and more have been than poll(2)
+// takes.
+void APeerDiesWhereNoDescriptorIsLeft(bool reached_before) {
+  if (SanitizerNeedsDescriptors()) GTEST_SKIP() << "UBSan needs descriptors itself";
+  constexpr int kRanks = 8;  // two of them come
+  SharedStore shared;
+  RankProcesses ranks(2, [&](int rank, const occlUniqueId&) -> int {
+    UseDevice();
+    if (rank == 1 && !shared.Await("rank 0 is there")) return kUnexpected;
+    const occlStore_t store = shared.AsStore();
+    occlConfig_t config = OCCL_CONFIG_INITIALIZER;
+    config.timeout_ms = 60'000;
+    config.early = 1;
+    occlComm_t comm = nullptr;
+    if (occlCommInitRankStore(&comm, kRanks, rank, &store, &config) != occlSuccess) {
+      return kUnexpected;
+    }
+    shared.Tell("rank " + std::to_string(rank) + " is there");
+    DeviceBuffer data(4);
+    orStream_t stream = nullptr;
+    if (orStreamCreate(&stream) != orSuccess) return kUnexpected;
+    const auto receive = [&] {
+      return occlRecv(data.device(), 1, occlInt32, 1, 0, comm, stream, nullptr) == occlSuccess &&
+             orStreamSynchronizeTimeout(stream, 60'000) == orSuccess;
+    };
+    if (rank == 1) {
+      for (int i = 0; i < 2; ++i) {
+        if (i == 1 && !shared.Await("no descriptor is left")) return kUnexpected;
+        if (occlSend(data.device(), 1, occlInt32, 0, 0, comm, stream, nullptr) != occlSuccess ||
+            orStreamSynchronizeTimeout(stream, 60'000) != orSuccess) {
+          return kUnexpected;
+        }
+      }
+      kill(getpid(), SIGKILL);
+    }
+    if (!shared.Await("rank 1 is there") || (reached_before && !receive())) return kUnexpected;
+    const rlimit none = {3, 3};
+    if (setrlimit(RLIMIT_NOFILE, &none) != 0) return kUnexpected;
+    shared.Tell("no descriptor is left");
+    if ((!reached_before && !receive()) || !receive()) return kUnexpected;
+    static_cast<void>(receive());
+    occlResult_t error = occlSuccess;
+    if (occlCommGetAsyncError(comm, &error) != occlSuccess || error != occlRemoteError) {
+      return kNotTold;
+    }
+    const std::string message = occlGetLastError(comm);
+    std::fprintf(stderr, "%s\n", message.c_str());
+    const std::string died = ") has died";
+    return message.find("rank 1 (pid ") != std::string::npos && message.ends_with(died) ? kFine
+                                                                                        : kNotTold;
+  });
+  EXPECT_EQ(ranks.Wait(1, 60'000), -1);
+  EXPECT_EQ(ranks.Wait(0, 90'000), kFine);
+}
+
+TEST(Limits, APeerThatWasReachedWithoutDescriptorsDies) { APeerDiesWhereNoDescriptorIsLeft(false); }
+TEST(Limits, APeerThatIsKnownDiesWhereNoDescriptorIsLeft) {
+  APeerDiesWhereNoDescriptorIsLeft(true);
+}
+
 // Which split it was, and who the ranks of what was to be are.
 TEST(Limits, NoDescriptorsOnARankOfASplit) {
   if (SanitizerNeedsDescriptors()) GTEST_SKIP() << "UBSan needs descriptors itself";

@@ -38,7 +38,7 @@ void Peers::Expect(int rank, int64_t pid, UniqueFd pidfd) {
 void Peers::Meet(int rank, const RankCard& card) {
   const bool own = card.process == OwnProcessToken();
   bool ended = false;
-  UniqueFd pidfd;
+  UniqueFd pidfd;  // where none can be had, for want of descriptors too, the lock tells the end
   if (!own) pidfd = PidFdOf(static_cast<pid_t>(card.pid), card.pid_namespace, &ended);
   std::lock_guard<std::mutex> lock(mutex_);
   if (pids_[rank] != card.pid) ended_[rank] = false;  // not the one that was expected
