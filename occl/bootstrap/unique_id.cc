@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -171,7 +172,11 @@ Status CreateUniqueId(occlUniqueId* id) {
   UniqueFd listener;
   OCCL_RETURN_IF_ERROR(Listen(name, &listener));
   auto server = std::make_unique<Server>(std::move(listener), content.secret);
-  std::thread([server = std::move(server)] { server->Serve(); }).detach();
+  try {
+    std::thread([server = std::move(server)] { server->Serve(); }).detach();
+  } catch (const std::system_error& error) {
+    return SystemError(error.code().value(), "starting the thread that serves the unique id");
+  }
   std::memset(id, 0, sizeof(*id));
   std::memcpy(id, &content, sizeof(content));
   return Status();

@@ -2,6 +2,7 @@
 // and the others are told at once: nobody waits for the deadline, nobody crashes.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -53,6 +54,17 @@ void LeaveDescriptors(int count) {
   }
   const rlimit limit = {static_cast<rlim_t>(next + count), static_cast<rlim_t>(next + count)};
   EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+// Leaves `size_bytes` of addresses to this process.
+void LeaveAddresses(size_t size_bytes) {
+  long long pages = 0;
+  FILE* const statm = std::fopen("/proc/self/statm", "r");
+  EXPECT_EQ(std::fscanf(statm, "%lld", &pages), 1);
+  std::fclose(statm);
+  const auto most = static_cast<rlim_t>(pages) * 4096 + size_bytes;
+  const rlimit limit = {most, most};
+  EXPECT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
 }
 
 // Everything that init needs of the runtime is there before the limit falls.
@@ -254,18 +266,33 @@ TEST(Limits, NoAddressSpaceOnARankIsToldToAll) {
 #endif
   RankProcesses ranks(3, [&](int rank, const occlUniqueId& id) -> int {
     UseDevice();
-    if (rank == 1) {
-      long long pages = 0;
-      FILE* const statm = std::fopen("/proc/self/statm", "r");
-      EXPECT_EQ(std::fscanf(statm, "%lld", &pages), 1);
-      std::fclose(statm);
-      const auto used = static_cast<rlim_t>(pages) * 4096 + 600'000;
-      const rlimit limit = {used, used};
-      EXPECT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
-    }
+    if (rank == 1) LeaveAddresses(600'000);
     return ExpectNoInit(rank, id, "");
   });
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks.Wait(rank, 50'000), kFine);
+}
+
+// The caller goes on.
+TEST(Limits, NoThreadToServeAUniqueId) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer needs terabytes of addresses";
+#endif
+  RankProcesses ranks(1, [&](int, const occlUniqueId&) -> int {
+    pthread_attr_t attributes;  // a stack of 64 MiB, so that none is left from another thread
+    if (pthread_attr_init(&attributes) != 0 ||
+        pthread_attr_setstacksize(&attributes, 64 << 20) != 0 ||
+        pthread_setattr_default_np(&attributes) != 0) {
+      return kUnexpected;
+    }
+    LeaveAddresses(16 << 20);
+    occlUniqueId id;
+    if (occlGetUniqueId(&id) != occlSystemError) return kUnexpected;
+    const std::string message = occlGetLastError(nullptr);
+    std::fprintf(stderr, "%s\n", message.c_str());
+    return message.find("the thread that serves the unique id") == std::string::npos ? kNotTold
+                                                                                     : kFine;
+  });
+  EXPECT_EQ(ranks.Wait(0, 50'000), kFine);
 }
 
 }  // namespace
