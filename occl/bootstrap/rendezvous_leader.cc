@@ -48,6 +48,7 @@ class Leader {
  private:
   Status LeadUntilGo(Gathering* gathering);
   Status AcceptAll();
+  Status ReadHellos(const std::vector<pollfd>& polls);
   Status ReadHello(Stranger* stranger);
   Status Admit(UniqueFd socket, const Hello& hello);
   Status ShareSegment(Gathering* gathering);
@@ -59,6 +60,7 @@ class Leader {
   Status DeadMember(int rank) const;
   void TellAll(const Status& status);
   void TellThoseWhoWait(const Status& status);
+  void TellStrangers(const Notice& notice, const Deadline& deadline);
   // From the listener; invalid if nobody waits there.
   Status Accept(UniqueFd* socket);
 
@@ -127,15 +129,7 @@ Status Leader::AcceptAll() {
         return DeadMember(static_cast<int>(r));
       }
     }
-    std::vector<Stranger> remaining;
-    for (size_t i = 0; i < strangers_.size(); ++i) {
-      if (polls[1 + i].revents != 0) {
-        OCCL_RETURN_IF_ERROR(ReadHello(&strangers_[i]));
-      } else if (!strangers_[i].deadline.Passed()) {
-        remaining.push_back(std::move(strangers_[i]));
-      }
-    }
-    strangers_ = std::move(remaining);
+    OCCL_RETURN_IF_ERROR(ReadHellos(polls));
     for (int i = 0; i < kMostAtOnce; ++i) {
       Stranger stranger = {UniqueFd(), Deadline::After(kHelloTimeout_ms)};
       OCCL_RETURN_IF_ERROR(Accept(&stranger.socket));
@@ -151,6 +145,21 @@ Status Leader::AcceptAll() {
   }
   strangers_.clear();
   return Status();
+}
+
+// Those who have not said hello stay, also where this fails: they are told why.
+Status Leader::ReadHellos(const std::vector<pollfd>& polls) {
+  Status status;
+  std::vector<Stranger> remaining;
+  for (size_t i = 0; i < strangers_.size(); ++i) {
+    if (status.ok() && polls[1 + i].revents != 0) {
+      status = ReadHello(&strangers_[i]);
+    } else if (!strangers_[i].deadline.Passed()) {
+      remaining.push_back(std::move(strangers_[i]));
+    }
+  }
+  strangers_ = std::move(remaining);
+  return status;
 }
 
 Status Leader::Accept(UniqueFd* socket) {
@@ -301,18 +310,39 @@ void Leader::TellAll(const Status& status) {
 // Who has connected and has not been let in would hear no more than that rank 0 has gone.
 void Leader::TellThoseWhoWait(const Status& status) {
   if (!listener_.valid()) return;
-  strangers_.clear();
   for (Member& member : members_) member.socket.Reset();  // descriptors, if that is what is missing
   const Notice notice = MakeNotice(status);
   const Deadline deadline = Deadline::After(kTell_ms);
   for (int i = 0; i < kMostAtOnce && !deadline.Passed(); ++i) {
-    UniqueFd socket;
-    if (!Accept(&socket).ok() || !socket.valid()) return;
-    Hello hello;
-    if (!ReceiveMessage(socket, &hello, sizeof(hello), nullptr, deadline).ok()) continue;
-    if (hello.magic != kBootstrapMagic || !SameSecret(hello.secret, info_.secret)) continue;
-    static_cast<void>(SendMessage(socket, &notice, sizeof(notice), {}, Deadline::After(0)).ok());
+    Stranger stranger;
+    if (Accept(&stranger.socket).ok() && stranger.socket.valid()) {
+      strangers_.push_back(std::move(stranger));
+      TellStrangers(notice, Deadline::After(0));
+    } else if (strangers_.empty()) {
+      return;
+    } else {
+      TellStrangers(notice, deadline);
+    }
   }
+}
+
+// Those who say hello by then, or who do it until somebody else comes.
+void Leader::TellStrangers(const Notice& notice, const Deadline& deadline) {
+  std::vector<pollfd> polls = {{listener_.get(), POLLIN, 0}};
+  for (const Stranger& stranger : strangers_) polls.push_back({stranger.socket.get(), POLLIN, 0});
+  if (PollAll(&polls, deadline.RemainingMs(kTell_ms)) <= 0) return;
+  std::vector<Stranger> remaining;
+  for (size_t i = 0; i < strangers_.size(); ++i) {
+    const UniqueFd& socket = strangers_[i].socket;
+    Hello hello;
+    if (polls[1 + i].revents == 0) {
+      remaining.push_back(std::move(strangers_[i]));
+    } else if (ReceiveMessage(socket, &hello, sizeof(hello), nullptr, Deadline::After(0)).ok() &&
+               hello.magic == kBootstrapMagic && SameSecret(hello.secret, info_.secret)) {
+      static_cast<void>(SendMessage(socket, &notice, sizeof(notice), {}, Deadline::After(0)).ok());
+    }
+  }
+  strangers_ = std::move(remaining);
 }
 
 }  // namespace
