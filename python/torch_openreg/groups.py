@@ -8,6 +8,9 @@ A group of several backends ("cpu:gloo,openreg:occl") gets NCCL as the default o
 For a plug-in torch compares its name in capitals with the one in the group, so there is none, and
 ``destroy_process_group`` warns of that on every rank.
 
+``shrink_group`` registers what is not CUDA's as Gloo, and DistributedDataParallel's logger then
+reads the fields of torch's ``ProcessGroupGloo`` where there is another object.
+
 Gloo's ranks wait for each other where a group is made, for minutes where one of them has died. OCCL
 knows of that before, so it is asked.
 """
@@ -51,8 +54,45 @@ def _refuse_the_dead(global_ranks: list[int], backend: str) -> None:
         )
 
 
+def _make_shrunk(backend: ProcessGroupOCCL, group: dict[str, Any], is_default: bool) -> Any:
+    """The group of `backend`, of which shrink_group says the rest in `group`."""
+    device = group.get("bound_device_id")
+    custom = c10d.ProcessGroup.BackendType.CUSTOM
+    store = c10d.PrefixStore(f"{group['new_group_name']}/", group["store"].clone())
+    made = c10d.ProcessGroup(store, backend.rank(), backend.size())
+    made._register_backend(device or torch.device("openreg"), custom, backend)
+    made._set_default_backend(custom)
+    if device is not None:
+        made.bound_device_id = device
+    made._set_group_name(group["new_group_name"])
+    made._set_group_desc(
+        "default:shrunken" if is_default else f"{group['original_group_name']}:shrunk"
+    )
+    if group.get("backend_config") is not None:
+        c10d._world.pg_backend_config[made] = group["backend_config"]
+    return made
+
+
+def _register_shrunk_as_custom() -> None:
+    make = c10d._create_shrunk_process_group
+
+    @functools.wraps(make)
+    def make_custom(
+        new_backend: Any,
+        remaining_ranks: list[int],
+        metadata: dict[str, Any],
+        is_default_group: bool,
+    ) -> Any:
+        if isinstance(new_backend, ProcessGroupOCCL):
+            return _make_shrunk(new_backend, metadata, is_default_group)
+        return make(new_backend, remaining_ranks, metadata, is_default_group)
+
+    c10d._create_shrunk_process_group = make_custom
+
+
 def register() -> None:
     """Lets torch make such groups as it makes those with NCCL. Called once."""
+    _register_shrunk_as_custom()
     make = c10d._new_process_group_helper
 
     @functools.wraps(make)
