@@ -22,6 +22,7 @@ occlConfig_t config_of(const GroupIdentity& group) {
   occlConfig_t config = OCCL_CONFIG_INITIALIZER;
   config.name = group.name.c_str();
   config.device = 0;
+  config.members = group.members.c_str();
   return config;
 }
 

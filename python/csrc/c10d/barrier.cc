@@ -25,9 +25,9 @@ struct Awaited {
   std::unique_ptr<Presence> presence;
 };
 
-// Until nobody is missing any more, `deadline`, or one of them has ended: then says so. Ctrl-C ends
-// it.
-std::string await(c10d::Store& store, std::vector<Awaited>& missing, Clock::time_point deadline) {
+// Until nobody is missing any more, `deadline`, or one of them will not come: then says so. Ctrl-C
+// ends it.
+NoShow await(c10d::Store& store, std::vector<Awaited>& missing, Clock::time_point deadline) {
   constexpr std::chrono::milliseconds kLookInterval{100};
   const auto drop_those_who_came = [&] {
     std::erase_if(missing, [&](const Awaited& awaited) { return store.check({awaited.key}); });
@@ -40,21 +40,23 @@ std::string await(c10d::Store& store, std::vector<Awaited>& missing, Clock::time
     }
     const auto now = Clock::now();
     if (now >= std::min(next_look, deadline)) {
-      std::string gone;
-      for (std::size_t i = 0; i < missing.size() && gone.empty(); ++i) {
-        gone = missing[i].presence->find_gone();
-        gone = gone.empty() || store.check({missing[i].key}) ? "" : gone;  // it came and left
+      NoShow no_show;
+      for (std::size_t i = 0; i < missing.size() && no_show.why.empty(); ++i) {
+        no_show = missing[i].presence->find_no_show();
+        if (!no_show.why.empty() && store.check({missing[i].key})) {
+          no_show = {};  // it came and left
+        }
       }
       drop_those_who_came();
-      if (!gone.empty() || now >= deadline) {
-        return gone;
+      if (!no_show.why.empty() || now >= deadline) {
+        return no_show;
       }
       next_look = now + kLookInterval;
     }
     check_signals();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  return "";
+  return {};
 }
 
 std::string tell_late(const std::vector<Awaited>& missing, std::chrono::milliseconds timeout) {
@@ -113,9 +115,9 @@ void ProcessGroupOCCL::monitoredBarrier(const c10d::BarrierOptions& opts, bool /
     store_->set(prefix + std::to_string(rank_), "1");
   }
   // Rank 0 decides at its deadline, which may lie a little later than ours.
-  const std::string gone = await(*store_, missing, rank_ == 0 ? deadline : deadline + timeout);
-  occlResult_t result = gone.empty() ? occlTimeout : occlRemoteError;
-  std::string detail = gone.empty() ? tell_late(missing, timeout) : gone;
+  const NoShow no_show = await(*store_, missing, rank_ == 0 ? deadline : deadline + timeout);
+  occlResult_t result = no_show.why.empty() ? occlTimeout : no_show.result;
+  std::string detail = no_show.why.empty() ? tell_late(missing, timeout) : no_show.why;
   if (missing.empty() && rank_ != 0) {
     std::istringstream told(store_->get_to_str(prefix + "result"));
     int code = occlInternalError;

@@ -96,6 +96,7 @@ c10::intrusive_ptr<Communicator> Communicator::join(std::unique_ptr<StoreAdapter
   config.name = group.name.c_str();
   config.device = settings.device;
   config.early = 1;
+  config.members = group.members.c_str();
   occlComm_t comm = nullptr;
   const occlResult_t result =
       occlCommInitRankStore(&comm, group.size, group.rank, meeting->interface(), &config);
@@ -140,12 +141,12 @@ void Communicator::await_ranks(const Occasion& occasion) {
       told.given_up();
       throw_failure(result, occasion.failure(result, detail));
     }
-    const std::string gone = result == occlSuccess ? "" : meeting_->find_gone();
-    if (!gone.empty()) {
+    const NoShow no_show = result == occlSuccess ? NoShow() : meeting_->find_no_show();
+    if (!no_show.why.empty()) {
       // Those who have joined wait as well, some of them on their streams.
-      abort(gone);
+      abort(no_show.why);
       told.given_up();
-      meeting_->throw_gone(gone);
+      meeting_->raise(no_show);
     }
     if (result != occlSuccess) {
       told.tell(c10::str(occasion.operation, " #", occasion.sequence, " on ",

@@ -19,6 +19,7 @@ struct GroupIdentity {
   int rank = 0;
   int size = 1;
   std::vector<std::uint64_t> global_ranks;  // empty: the ranks of the group are the global ones
+  std::string members;                      // these, as ranks tell each other: "4,7"
 
   std::uint64_t global_rank() const {
     return global_ranks.empty() ? static_cast<std::uint64_t>(rank)

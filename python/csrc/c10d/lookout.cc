@@ -57,6 +57,10 @@ bool Lookout::told(int rank) {
   if (occlCommGetRankPid(comm_, rank, &pid) == occlSuccess && pid != 0) {
     return true;
   }
+  if (const NoShow no_show = presence_.find_other_group(rank); !no_show.why.empty()) {
+    (void)occlCommAbort(comm_, no_show.why.c_str());
+    return true;
+  }
   const Presence::Process process = presence_.find(rank);
   if (process.pid == 0) {
     return false;

@@ -1,5 +1,6 @@
 // Tells OCCL which processes ranks are that a message waits for and that have not joined yet: the
-// message then fails when such a process ends, not at its timeout.
+// message then fails when such a process ends, or makes another group by the same name, not at its
+// timeout.
 #ifndef PYTHON_CSRC_C10D_LOOKOUT_H_
 #define PYTHON_CSRC_C10D_LOOKOUT_H_
 

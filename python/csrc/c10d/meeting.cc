@@ -119,10 +119,10 @@ std::string ProcessGroupOCCL::find_dead(const std::vector<int>& ranks) {
   std::vector<Announcement> announcements;
   for (const int rank : ranks) {
     if (rank != rank_ && store_ != nullptr) {
-      announcements.push_back({store_, rank, rank});
+      announcements.push_back({roll_, global_rank(*this, rank), rank, {}});
     }
   }
-  return Presence(std::move(announcements)).find_gone();
+  return Presence(std::move(announcements)).find_no_show().why;
 }
 
 void ProcessGroupOCCL::throw_if_aborted() const {

@@ -19,9 +19,13 @@
 namespace torch_openreg {
 namespace {
 
-std::string key_of(int rank) { return c10::str("occl/process_of_rank_", rank); }
+// Of global ranks.
+std::string key_of(std::uint64_t rank) { return c10::str("occl/process_of_rank_", rank); }
 
-std::string wait_key_of(int rank) { return c10::str("occl/wait_of_rank_", rank); }
+std::string wait_key_of(std::uint64_t rank) { return c10::str("occl/wait_of_rank_", rank); }
+
+// In place of an empty word.
+constexpr const char* kNone = "-";
 
 std::string file_text(const std::string& path) {
   std::ifstream file(path);
@@ -72,9 +76,11 @@ int open_pidfd(long long pid) {
 
 }  // namespace
 
-void announce_presence(c10d::Store& store, int rank) {
+void announce_presence(c10d::Store& store, std::uint64_t rank, const RollEntry& entry) {
   const long long pid = ::getpid();
-  const std::string text = c10::str(own_place(), " ", pid, " ", start_of(pid));
+  const std::string text = c10::str(own_place(), " ", pid, " ", start_of(pid), " ",
+                                    entry.world.empty() ? kNone : entry.world, " ",
+                                    entry.members.empty() ? kNone : entry.members);
   store.set(key_of(rank), std::vector<std::uint8_t>(text.begin(), text.end()));
 }
 
@@ -100,7 +106,7 @@ void ToldWait::given_up() {
 
 void ToldWait::set(const std::string& text) const {
   try {
-    own_.store->set(wait_key_of(own_.rank_in_store),
+    own_.store->set(wait_key_of(own_.global_rank),
                     std::vector<std::uint8_t>(text.begin(), text.end()));
   } catch (const std::exception&) {
     // Then nobody reads it either.
@@ -123,18 +129,36 @@ Presence::~Presence() {
 }
 
 void Presence::read(Peer& peer) {
-  const std::string key = key_of(peer.announcement.rank_in_store);
-  if (!peer.announcement.store->check({key})) {
+  const Announcement& announcement = peer.announcement;
+  const std::string key = key_of(announcement.global_rank);
+  if (!announcement.store->check({key})) {
     return;
   }
-  const std::vector<std::uint8_t> bytes = peer.announcement.store->get(key);
+  std::string text = announcement.store->get_to_str(key);
+  if (peer.read && text == peer.text) {
+    return;
+  }
   peer.read = true;
-  std::istringstream fields(std::string(bytes.begin(), bytes.end()));
+  peer.text = std::move(text);
+  std::istringstream fields(peer.text);
   std::string place;
   std::string start;
-  if (!(fields >> place >> peer.pid >> start) || place != own_place()) {
+  std::string world;
+  std::string members;
+  if (!(fields >> place >> peer.pid >> start >> world >> members)) {
     return;
   }
+  peer.of_this_world = announcement.expected.world.empty() || world == announcement.expected.world;
+  const bool other = !announcement.expected.world.empty() && peer.of_this_world &&
+                     members != announcement.expected.members;
+  peer.members = other ? members : "";
+  if (place != own_place()) {
+    return;
+  }
+  if (peer.pidfd >= 0) {
+    ::close(peer.pidfd);
+  }
+  peer.ended = false;
   peer.pidfd = open_pidfd(peer.pid);
   if (peer.pidfd < 0) {
     peer.ended = errno == ESRCH;
@@ -147,27 +171,52 @@ void Presence::read(Peer& peer) {
   peer.ended = !now.empty() && now != start;
 }
 
-std::string Presence::find_gone(const std::function<bool(int rank)>& has_left) {
+std::string Presence::tell_other_group(const Peer& peer) {
+  return c10::str("the members were given differently: rank ", peer.announcement.rank, " (pid ",
+                  peer.pid, ", global rank ", peer.announcement.global_rank,
+                  ") makes the group of this name of the global ranks ", peer.members,
+                  ", this rank of ", peer.announcement.expected.members);
+}
+
+NoShow Presence::find_other_group(int rank) {
   for (Peer& peer : peers_) {
+    if (peer.announcement.rank != rank) {
+      continue;
+    }
     if (!peer.read) {
       read(peer);
+    }
+    if (!peer.members.empty()) {
+      return {tell_other_group(peer), occlMismatch};
+    }
+  }
+  return {};
+}
+
+NoShow Presence::find_no_show(const std::function<bool(int rank)>& has_left) {
+  for (Peer& peer : peers_) {
+    if (!peer.read || !peer.of_this_world) {
+      read(peer);
+    }
+    if (!peer.members.empty()) {
+      return {tell_other_group(peer), occlMismatch};
     }
     pollfd poll_one{peer.pidfd, POLLIN, 0};
     if (peer.pidfd >= 0 && ::poll(&poll_one, 1, 0) > 0) {
       peer.ended = true;
     }
     if (peer.ended && !(has_left && has_left(peer.announcement.rank))) {
-      return c10::str("rank ", peer.announcement.rank, " (pid ", peer.pid,
-                      ") ended before it came");
+      return {
+          c10::str("rank ", peer.announcement.rank, " (pid ", peer.pid, ") ended before it came")};
     }
   }
-  return "";
+  return {};
 }
 
 std::string Presence::find_wait(int rank) const {
   for (const Peer& peer : peers_) {
     const Announcement& told = peer.announcement;
-    const std::string key = wait_key_of(told.rank_in_store);
+    const std::string key = wait_key_of(told.global_rank);
     if (told.rank == rank && told.store->check({key})) {
       std::string text = told.store->get_to_str(key);
       if (!text.empty()) {

@@ -1,25 +1,36 @@
-// Which processes the ranks of a group are, told through the store before the ranks meet in a
-// communicator: a rank that dies before that would otherwise be waited for until the timeout.
+// Which processes the ranks of a group are and what group they make, told through the store before
+// the ranks meet in a communicator: a rank that dies before that, or makes a group of other members
+// by this one's name, would otherwise be waited for until the timeout.
 #ifndef PYTHON_CSRC_C10D_PRESENCE_H_
 #define PYTHON_CSRC_C10D_PRESENCE_H_
 
 #include <c10/util/intrusive_ptr.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "occl/api/occl.h"
+
 namespace torch_openreg {
 
-// Tells the other ranks of the store's group that this process is `rank`.
-void announce_presence(c10d::Store& store, int rank);
+// The group that a rank makes: two ranks of one world never mean different members by one name.
+struct RollEntry {
+  std::string world;    // which of the worlds that have met in the store; "": unknown
+  std::string members;  // their global ranks, "4,7"; "": all of the world
+};
+
+// Tells the other ranks of the store's group that this process is the global rank `rank`.
+void announce_presence(c10d::Store& store, std::uint64_t rank, const RollEntry& entry);
 
 // Where a rank's announcement is found: one of its group's store, or of another group it is in.
 struct Announcement {
   c10::intrusive_ptr<c10d::Store> store;
-  int rank_in_store;
-  int rank;  // in the group that waits
+  std::uint64_t global_rank;
+  int rank;            // in the group that waits
+  RollEntry expected;  // what it is to have announced there; without a world: anything
 };
 
 // Where this process waits for others to join a group, for those that miss it in another one: told
@@ -43,6 +54,12 @@ class ToldWait {
   std::string what_;  // "" if nothing is told
 };
 
+// A rank that will not come.
+struct NoShow {
+  std::string why;  // "": none is known
+  occlResult_t result = occlRemoteError;
+};
+
 // Watches ranks that have not come yet. Not thread-safe.
 class Presence {
  public:
@@ -51,11 +68,13 @@ class Presence {
   Presence(const Presence&) = delete;
   Presence& operator=(const Presence&) = delete;
 
-  // "rank 2 (pid 4711) ended before it came" for a rank whose process has ended; "" if none is
-  // known to. Ranks that have announced nothing, or run where this process cannot see them, are
-  // taken to live, and those of whom has_left says so have not died. Does not block; throws what
-  // the store throws.
-  std::string find_gone(const std::function<bool(int rank)>& has_left = {});
+  // "rank 2 (pid 4711) ended before it came" for a rank whose process has ended (occlRemoteError);
+  // or a rank that makes another group by this one's name (occlMismatch). Ranks that have announced
+  // nothing, or run where this process cannot see them, are taken to live, and those of whom
+  // has_left says so have not died. Does not block; throws what the store throws.
+  NoShow find_no_show(const std::function<bool(int rank)>& has_left = {});
+  // As far as `rank` has announced another group than this one.
+  NoShow find_other_group(int rank);
 
   // Who `rank` is. pid 0: it has announced nothing, or runs where this process cannot see it. pidfd
   // (this object's) -1: it has ended. Does not block; throws what the store throws.
@@ -74,12 +93,16 @@ class Presence {
  private:
   struct Peer {
     Announcement announcement;
-    bool read = false;
+    std::string text;           // what it has announced
+    bool read = false;          // and who it is is known
+    bool of_this_world = true;  // or may be
     bool ended = false;
     int pidfd = -1;
     long long pid = 0;
+    std::string members;  // that it means, where they are not those expected
   };
   static void read(Peer& peer);
+  static std::string tell_other_group(const Peer& peer);
 
   std::vector<Peer> peers_;
 };

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 
-#include "python/csrc/c10d/attempt_store.h"
 #include "python/csrc/c10d/batch.h"
+#include "python/csrc/c10d/group_store.h"
 #include "python/csrc/runtime/device.h"
 #include "python/csrc/runtime/memory.h"
 
@@ -39,8 +39,10 @@ bool OptionsOCCL::nan_check_default() {
 ProcessGroupOCCL::ProcessGroupOCCL(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                                    c10::intrusive_ptr<OptionsOCCL> options)
     : Backend(rank, size),
-      store_(store_of_attempt(std::move(store))),
-      options_(std::move(options)) {
+      options_(std::move(options)),
+      members_(c10::Join(",", options_->global_ranks_in_group)),
+      roll_(store_of_attempt(std::move(store))),
+      store_(store_of_members(roll_, options_->global_ranks_in_group)) {
   TORCH_CHECK_VALUE(size > 0 && rank >= 0 && rank < size, "ProcessGroupOCCL: rank ", rank,
                     " is not one of 0 to ", size - 1);
   TORCH_CHECK_VALUE(options_->global_ranks_in_group.empty() ||
@@ -49,9 +51,12 @@ ProcessGroupOCCL::ProcessGroupOCCL(c10::intrusive_ptr<c10d::Store> store, int ra
                     options_->global_ranks_in_group.size(), " entries for ", size, " ranks");
   if (store_ != nullptr) {
     if (size > 1) {
-      announce_presence(*store_, rank);  // first: who dies before that has told nobody who it is
+      // First: who dies before that has told nobody who it is.
+      announce_presence(*roll_, global_rank(*this, rank), roll_entry());
     }
-    incarnation_ = std::to_string(store_->add(c10::str("occl/groups_of_rank_", rank), 1));
+    // By global ranks: those who give the members in another order meet the others, and are told.
+    incarnation_ =
+        std::to_string(store_->add(c10::str("occl/groups_of_rank_", global_rank(*this, rank)), 1));
   }
   pg_uid_ = options_->group_name;
   init();
@@ -86,6 +91,7 @@ std::shared_ptr<const GroupIdentity> ProcessGroupOCCL::identity() {
     made->rank = rank_;
     made->size = size_;
     made->global_ranks = options_->global_ranks_in_group;
+    made->members = members_;
     identity_ = std::move(made);
   }
   return identity_;
@@ -112,10 +118,24 @@ Announcement ProcessGroupOCCL::own_announcement() {
     const bool others = global_rank(*group, group->rank_) != own;
     world = group->store_ != nullptr && larger && !others ? group : world;
   }
-  return world == nullptr ? Announcement{} : Announcement{world->store_, world->rank_, rank_};
+  return world == nullptr ? Announcement{} : Announcement{world->roll_, own, rank_, {}};
+}
+
+RollEntry ProcessGroupOCCL::roll_entry() const {
+  const std::uint64_t own = global_rank(*this, rank_);
+  RollEntry entry{"", members_};
+  const std::lock_guard<std::mutex> lock(groups().mutex);
+  for (const ProcessGroupOCCL* const group : groups().live) {
+    const bool is_world = group->members_.empty() && group->store_ != nullptr && group != this;
+    if (is_world && !members_.empty() && static_cast<std::uint64_t>(group->rank_) == own) {
+      entry.world = group->incarnation_;
+    }
+  }
+  return entry;
 }
 
 std::vector<Announcement> ProcessGroupOCCL::announcements_of_peers() {
+  const RollEntry expected = roll_entry();
   // A peer may have died before it made this group: then the largest of the others, the world,
   // knows it, also where this one has as many ranks. Of several the first: in each later one it may
   // be missing too.
@@ -130,10 +150,11 @@ std::vector<Announcement> ProcessGroupOCCL::announcements_of_peers() {
     if (peer == rank_) {
       continue;
     }
-    announcements.push_back({store_, peer, peer});
+    const std::uint64_t name = global_rank(*this, peer);
+    announcements.push_back({roll_, name, peer, expected});
     for (int other = 0; world != nullptr && other < world->size_; ++other) {
-      if (global_rank(*world, other) == global_rank(*this, peer)) {
-        announcements.push_back({world->store_, other, peer});
+      if (global_rank(*world, other) == name) {
+        announcements.push_back({world->roll_, name, peer, {}});
       }
     }
   }

@@ -182,6 +182,8 @@ class ProcessGroupOCCL final : public c10d::Backend {
   static std::uint64_t global_rank(const ProcessGroupOCCL& group, int rank);
   // In the store of the first of the largest groups, whose ranks know all others.
   Announcement own_announcement();
+  // What this rank says of this group, and the others are to say. With groups' mutex not held.
+  RollEntry roll_entry() const;
   occlRedOp_t reduction(const Call& call, const c10d::ReduceOp& op);
   c10::DeviceIndex barrier_device(const c10d::BarrierOptions& opts);
   void check_nan(c10::ArrayRef<at::Tensor> inputs, const Call& call) const;
@@ -218,8 +220,12 @@ class ProcessGroupOCCL final : public c10d::Backend {
                                                   c10::intrusive_ptr<OptionsOCCL> options,
                                                   c10::DeviceIndex device, occlComm_t comm);
 
-  const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<OptionsOCCL> options_;
+  const std::string members_;  // their global ranks, "4,7"; "": all of the world
+  // Where each rank says which group of this name it makes, by its global rank.
+  const c10::intrusive_ptr<c10d::Store> roll_;
+  // Everything else. Groups of one name and other members, as a split makes, have another.
+  const c10::intrusive_ptr<c10d::Store> store_;
   const std::shared_ptr<Watcher> watcher_ = std::make_shared<Watcher>();
   std::shared_ptr<FailureReports> reports_ = std::make_shared<FailureReports>();
   // How many groups of this rank the store has seen, this one included: tells it from earlier ones.

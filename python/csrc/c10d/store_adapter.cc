@@ -96,8 +96,8 @@ occlResult_t StoreAdapter::read(const std::string& key, void* value, size_t capa
     last_key_ = key;
     asked_since_ = began;
   } else if (began - asked_since_ >= kHeirPatience || !store_->check({key})) {
-    if (const std::string dead = find_gone(); !dead.empty()) {
-      throw_gone(dead);
+    if (const NoShow no_show = find_no_show(); !no_show.why.empty()) {
+      raise(no_show);
     }
   }
   auto pause = kFirstPause;
@@ -123,13 +123,13 @@ occlResult_t StoreAdapter::read(const std::string& key, void* value, size_t capa
   return occlSuccess;
 }
 
-std::string StoreAdapter::find_gone() {
+NoShow StoreAdapter::find_no_show() {
   const auto now = Clock::now();
   if (presence_ == nullptr || now < next_look_) {
-    return "";
+    return {};
   }
   next_look_ = now + kPresenceInterval;
-  return presence_->find_gone([this](int rank) { return store_->check({left_key(rank)}); });
+  return presence_->find_no_show([this](int rank) { return store_->check({left_key(rank)}); });
 }
 
 std::string StoreAdapter::left_key(int rank) const {
@@ -142,9 +142,9 @@ std::string StoreAdapter::tell_of(const std::vector<int>& missing) {
   return presence_ == nullptr ? "" : presence_->tell_of(missing, ", and has not used the group");
 }
 
-void StoreAdapter::throw_gone(const std::string& why) const {
-  throw_failure(occlRemoteError,
-                failure_message(group_, operation_, sequence_, occlRemoteError, why));
+void StoreAdapter::raise(const NoShow& no_show) const {
+  throw_failure(no_show.result,
+                failure_message(group_, operation_, sequence_, no_show.result, no_show.why));
 }
 
 }  // namespace torch_openreg

@@ -41,15 +41,14 @@ class StoreAdapter {
     operation_ = occasion.operation;
     sequence_ = occasion.sequence;
   }
-  // As Presence::find_gone; looks every kPresenceInterval only. Ranks of which say_left was called
-  // have not died.
-  std::string find_gone();
+  // As Presence::find_no_show; looks every kPresenceInterval only. Ranks of which say_left was
+  // called have not died.
+  NoShow find_no_show();
   // `rank` leaves in order though not all have joined.
   void say_left(int rank) const;
   // "; rank 1 (pid 4711) runs, ...": what is known of these ranks, which have not come in time.
   std::string tell_of(const std::vector<int>& missing);
-  // With `why`, of find_gone.
-  [[noreturn]] void throw_gone(const std::string& why) const;
+  [[noreturn]] void raise(const NoShow& no_show) const;
 
   const occlStore_t* interface() const { return &interface_; }
   // Throws what a call of the store ended with, if that is why OCCL gave `result`.

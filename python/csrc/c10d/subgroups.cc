@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "python/csrc/c10d/process_group.h"
 #include "python/csrc/runtime/device.h"
@@ -67,6 +68,8 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::split(
   config.initTimeout_ms = options_->timeout.count();
   config.name = options->group_name.c_str();
   config.device = device;
+  const std::string members = c10::Join(",", ranks);
+  config.members = members.c_str();
   occlComm_t comm = nullptr;
   {
     const Order order = in_order();
@@ -88,6 +91,16 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::split(
       throw_failure(result, message);
     }
     reports_->forget(FailureReports::Of::kSplit);
+    int came = 0;
+    if (member && occlCommCount(comm, &came) == occlSuccess &&
+        came != static_cast<int>(ranks.size())) {
+      (void)occlCommDestroy(comm);
+      throw_failure(
+          occlMismatch,
+          failure_message(*group, "split", splits_, occlMismatch,
+                          c10::str("the ranks were given differently: this rank was told ", members,
+                                   ", as ", came - 1, " other(s)")));
+    }
   }
   if (!member) {
     return nullptr;
@@ -149,7 +162,11 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::shrink(
   const int new_rank =
       static_cast<int>(std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin());
   options->group_name = name;
-  return make_child(store_, new_rank, ranks, std::move(options), device, comm);
+  // Ranks that have shrunk the group more often do not meet, so this is the same on all.
+  auto store = store_ == nullptr ? nullptr
+                                 : c10::make_intrusive<c10d::PrefixStore>(
+                                       c10::str("occl_shrink_", number), store_);
+  return make_child(std::move(store), new_rank, ranks, std::move(options), device, comm);
 }
 
 }  // namespace torch_openreg

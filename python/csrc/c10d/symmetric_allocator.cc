@@ -10,8 +10,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
 
-#include "python/csrc/c10d/attempt_store.h"
 #include "python/csrc/c10d/errors.h"
+#include "python/csrc/c10d/group_store.h"
 #include "python/csrc/c10d/store_adapter.h"
 #include "python/csrc/runtime/device.h"
 #include "python/csrc/runtime/status.h"

@@ -1,7 +1,9 @@
-#include "python/csrc/c10d/attempt_store.h"
+#include "python/csrc/c10d/group_store.h"
 
 #include <c10/util/StringUtil.h>
+#include <c10/util/hash.h>
 
+#include <algorithm>
 #include <string>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
@@ -30,6 +32,16 @@ c10::intrusive_ptr<c10d::Store> store_of_attempt(c10::intrusive_ptr<c10d::Store>
   }
   return c10::make_intrusive<c10d::PrefixStore>(c10::str("occl_restart_", restarts),
                                                 std::move(store));
+}
+
+c10::intrusive_ptr<c10d::Store> store_of_members(c10::intrusive_ptr<c10d::Store> store,
+                                                 std::vector<std::uint64_t> members) {
+  if (members.empty() || store == nullptr) {
+    return store;
+  }
+  std::sort(members.begin(), members.end());
+  return c10::make_intrusive<c10d::PrefixStore>(
+      "occl_of_" + c10::sha1(c10::Join(",", members)).str(), std::move(store));
 }
 
 }  // namespace torch_openreg
