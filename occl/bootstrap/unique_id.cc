@@ -1,8 +1,10 @@
 #include "occl/bootstrap/unique_id.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -11,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "occl/base/log.h"
 #include "occl/base/poll_all.h"
 #include "occl/bootstrap/local_socket.h"
 #include "occl/bootstrap/unique_id_messages.h"
@@ -23,19 +26,22 @@ constexpr long kMaxStrangers = 2 * kMaxRanks;  // all ranks are, for a moment
 constexpr int64_t kTryOnly_ms = 5;             // a get with no more time than this does not wait
 constexpr int64_t kAnswerTimeout_ms = 10'000;
 constexpr useconds_t kShortage_us = 20'000;
+constexpr int64_t kStranger_ms = 300;
+constexpr int64_t kPatience_ms = 500;  // so long a rank waits for want of descriptors
 constexpr int64_t kOrphaned_ms = 2000;
 
 struct Client {
   UniqueFd socket;
   std::string awaited;  // key of a get that has not been answered
   bool known = false;   // has shown the secret
+  Deadline patience;    // to do so, where others wait for its descriptor
   bool left = false;    // has said goodbye
 };
 
 class Server {
  public:
-  Server(UniqueFd listener, const Secret& secret)
-      : listener_(std::move(listener)), secret_(secret) {}
+  Server(UniqueFd listener, UniqueFd spare, const Secret& secret)
+      : listener_(std::move(listener)), spare_(std::move(spare)), secret_(secret) {}
 
   // Ends when all ranks have said goodbye, or when those who came have gone without the rest.
   void Serve() {
@@ -57,20 +63,55 @@ class Server {
   bool AcceptOne() {
     Status shortage;
     UniqueFd socket = AcceptSameUser(listener_, &shortage);
+    if (socket.valid()) is_short_ = false;
     // The kernel says so before it looks whether anybody waits.
-    if (!shortage.ok() && Readable(listener_) && !DropStranger()) usleep(kShortage_us);
+    if (!shortage.ok() && Readable(listener_) && !MakeRoom(shortage)) usleep(kShortage_us);
     if (!socket.valid()) return false;
     const auto unknown = [](const Client& client) { return !client.known; };
-    if (std::count_if(clients_.begin(), clients_.end(), unknown) >= kMaxStrangers) DropStranger();
+    if (std::count_if(clients_.begin(), clients_.end(), unknown) >= kMaxStrangers) {
+      clients_.erase(std::find_if(clients_.begin(), clients_.end(), unknown));
+    }
     clients_.emplace_back();
     clients_.back().socket = std::move(socket);
+    clients_.back().patience = Deadline::After(kStranger_ms);
     return true;
   }
 
-  // The oldest of those that have not shown the secret.
+  // Gives up a descriptor for the one who waits. False: there is none.
+  bool MakeRoom(const Status& shortage) {
+    if (DropStranger()) return true;
+    if (!is_short_) {
+      is_short_ = true;
+      patience_ = Deadline::After(kPatience_ms);
+    }
+    if (!patience_.Passed() || !failure_.ok()) return false;
+    failure_ = Error(shortage.code(),
+                     "the process (pid %d) that serves the unique id cannot let all ranks in: %s",
+                     static_cast<int>(getpid()), shortage.message().c_str());
+    OCCL_LOG(kWarn, kLogInit, "%s", failure_.message().c_str());
+    for (Client& client : clients_) {
+      if (client.socket.valid() && !client.awaited.empty()) TellFailure(&client);
+    }
+    spare_.Reset();  // those who come from now on have it, one by one
+    return true;
+  }
+
+  // False: this client is to go.
+  bool TellFailure(Client* client) {
+    const std::string& message = failure_.message();
+    client->awaited.clear();
+    client->left = true;
+    static_cast<void>(
+        Reply(*client, failure_.code(),
+              {message.begin(), message.begin() + std::min(message.size(), kMaxValueBytes)}));
+    return false;
+  }
+
+  // The oldest of those that should have shown the secret.
   bool DropStranger() {
-    const auto found = std::find_if(clients_.begin(), clients_.end(),
-                                    [](const Client& client) { return !client.known; });
+    const auto found = std::find_if(clients_.begin(), clients_.end(), [](const Client& client) {
+      return !client.known && client.patience.Passed();
+    });
     if (found == clients_.end()) return false;
     clients_.erase(found);
     return true;
@@ -102,6 +143,7 @@ class Server {
     }
     client->known = true;
     if (request.nranks > 0 && request.nranks <= kMaxRanks) expected_goodbyes_ = request.nranks;
+    if (!failure_.ok() && request.verb != Verb::kGoodbye) return TellFailure(client);
     const std::string key(request.key, strnlen(request.key, sizeof(request.key)));
     switch (request.verb) {
       case Verb::kSet:
@@ -141,25 +183,18 @@ class Server {
   }
 
   const UniqueFd listener_;
+  UniqueFd spare_;  // given up to tell ranks that no descriptor is left for them
   const Secret secret_;
   std::vector<Client> clients_;
   std::map<std::string, std::vector<unsigned char>> values_;
   bool someone_died_ = false;
+  bool is_short_ = false;  // of descriptors, until `patience_`
+  Deadline patience_;
+  Status failure_;     // for all who ask from now on
   Deadline orphaned_;  // never, until somebody who was known goes
   int goodbyes_ = 0;
   int expected_goodbyes_ = 1;
 };
-
-// One request and its answer.
-Status Ask(const UniqueFd& socket, Request* request, const Deadline& deadline, Answer* answer) {
-  request->magic = kIdMagic;
-  OCCL_RETURN_IF_ERROR(SendMessage(socket, request, sizeof(*request), {}, deadline));
-  OCCL_RETURN_IF_ERROR(ReceiveMessage(socket, answer, sizeof(*answer), nullptr, deadline));
-  if (answer->magic != kIdMagic || answer->size > kMaxValueBytes) {
-    return Error(occlInternalError, "the process that serves the unique id sent nonsense");
-  }
-  return Status();
-}
 
 }  // namespace
 
@@ -171,7 +206,9 @@ Status CreateUniqueId(occlUniqueId* id) {
   std::memcpy(content.socket_name, name.c_str(), name.size() + 1);
   UniqueFd listener;
   OCCL_RETURN_IF_ERROR(Listen(name, &listener));
-  auto server = std::make_unique<Server>(std::move(listener), content.secret);
+  UniqueFd spare(fcntl(listener.get(), F_DUPFD_CLOEXEC, 0));
+  if (!spare.valid()) return SystemError(errno, "a descriptor to serve the unique id");
+  auto server = std::make_unique<Server>(std::move(listener), std::move(spare), content.secret);
   try {
     std::thread([server = std::move(server)] { server->Serve(); }).detach();
   } catch (const std::system_error& error) {
@@ -214,6 +251,21 @@ UniqueIdStore::~UniqueIdStore() {
 
 occlStore_t UniqueIdStore::AsStore() { return {this, &Set, &Get, nullptr}; }
 
+// One request and its answer; one that says no is an error.
+Status UniqueIdStore::Ask(Request* request, const Deadline& deadline, Answer* answer) {
+  request->magic = kIdMagic;
+  OCCL_RETURN_IF_ERROR(SendMessage(socket_, request, sizeof(*request), {}, deadline));
+  OCCL_RETURN_IF_ERROR(ReceiveMessage(socket_, answer, sizeof(*answer), nullptr, deadline));
+  if (answer->magic != kIdMagic || answer->size > kMaxValueBytes) {
+    return Error(occlInternalError, "the process that serves the unique id sent nonsense");
+  }
+  if (answer->code == occlSuccess) return Status();
+  const Status no(CheckedCode(answer->code),
+                  PrintableText(reinterpret_cast<const char*>(answer->value), answer->size));
+  if (answer->size != 0) given_up_ = no;
+  return no;
+}
+
 occlResult_t UniqueIdStore::Set(void* context, const char* key, const void* value, size_t size) {
   auto* store = static_cast<UniqueIdStore*>(context);
   if (size > kMaxValueBytes || std::strlen(key) >= kMaxKeyBytes) return occlInvalidArgument;
@@ -225,9 +277,7 @@ occlResult_t UniqueIdStore::Set(void* context, const char* key, const void* valu
   std::memcpy(request.value, value, size);
   request.size = static_cast<uint32_t>(size);
   Answer answer;
-  const Status asked = Ask(store->socket_, &request, Deadline::After(kAnswerTimeout_ms), &answer);
-  if (!asked.ok()) return asked.code();
-  return answer.code == occlSuccess ? occlSuccess : CheckedCode(answer.code);
+  return store->Ask(&request, Deadline::After(kAnswerTimeout_ms), &answer).code();
 }
 
 occlResult_t UniqueIdStore::Get(void* context, const char* key, void* value, size_t capacity,
@@ -241,10 +291,9 @@ occlResult_t UniqueIdStore::Get(void* context, const char* key, void* value, siz
   request.verb = try_only ? Verb::kTryGet : Verb::kGet;
   std::memcpy(request.key, key, std::strlen(key));
   Answer answer;
-  const Status asked = Ask(store->socket_, &request,
-                           Deadline::After(try_only ? kAnswerTimeout_ms : timeout_ms), &answer);
+  const Status asked =
+      store->Ask(&request, Deadline::After(try_only ? kAnswerTimeout_ms : timeout_ms), &answer);
   if (!asked.ok()) return asked.code();
-  if (answer.code != occlSuccess) return CheckedCode(answer.code);
   if (answer.size > capacity) return occlInternalError;
   std::memcpy(value, answer.value, answer.size);
   *size = answer.size;

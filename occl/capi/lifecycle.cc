@@ -147,7 +147,8 @@ occlResult_t occlCommInitRank(occlComm_t* comm, int nranks, occlUniqueId uniqueI
     const occlStore_t store = keys.AsStore();
     occl::StoreMeeting meeting(store, "", /*slices=*/false);
     Ref<Comm> created;
-    OCCL_RETURN_IF_ERROR(Comm::Create(settings, &meeting, &created));
+    const Status status = Comm::Create(settings, &meeting, &created);
+    if (!status.ok()) return keys.given_up().ok() ? status : keys.given_up();
     *comm = ToHandle(std::move(created));
     return Status();
   });

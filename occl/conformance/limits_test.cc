@@ -52,6 +52,11 @@ void LeaveDescriptors(int count) {
   for (int fd = 0; fd < 1024; ++fd) {
     if (fcntl(fd, F_GETFD) != -1) next = fd + 1;
   }
+  int filled = -1;  // the gaps below, of what the parent has closed
+  do {
+    filled = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  } while (filled >= 0 && filled < next);
+  close(filled);
   const rlimit limit = {static_cast<rlim_t>(next + count), static_cast<rlim_t>(next + count)};
   EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
@@ -270,6 +275,37 @@ TEST(Limits, NoAddressSpaceOnARankIsToldToAll) {
     return ExpectNoInit(rank, id, "");
   });
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks.Wait(rank, 50'000), kFine);
+}
+
+// Ranks that it cannot let in are told so.
+TEST(Limits, NoDescriptorsWhereAUniqueIdIsServed) {
+  if (SanitizerNeedsDescriptors()) GTEST_SKIP() << "UBSan needs descriptors itself";
+  for (const bool one_has_come : {false, true}) {
+    SharedStore shared;
+    RankProcesses ranks(3, [&](int rank, const occlUniqueId&) -> int {
+      const occlStore_t store = shared.AsStore();
+      occlUniqueId id = {};
+      size_t size = 0;
+      if (rank == 2) {  // none of them
+        if (occlGetUniqueId(&id) != occlSuccess) return kUnexpected;
+        LeaveDescriptors(one_has_come ? 1 : 0);
+        store.set(store.context, "id", &id, sizeof(id));
+        return shared.Await("told 0") && shared.Await("told 1") ? kFine : kUnexpected;
+      }
+      UseDevice();
+      store.get(store.context, "id", &id, sizeof(id), &size, 60'000);
+      occlComm_t comm = nullptr;
+      if (Join(rank, 2, id, &comm, 40'000) == occlSuccess) return kUnexpected;
+      const std::string message = occlGetLastError(nullptr);
+      std::fprintf(stderr, "rank %d: %s\n", rank, message.c_str());
+      shared.Tell("told " + std::to_string(rank));
+      return message.find("that serves the unique id") != std::string::npos &&
+                     message.find("oo many open files") != std::string::npos
+                 ? kFine
+                 : kNotTold;
+    });
+    for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks.Wait(rank, 60'000), kFine) << rank;
+  }
 }
 
 // The caller goes on.
