@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <deque>
+#include <mutex>
+#include <utility>
 
 #include "occl/bootstrap/local_socket.h"
 
@@ -14,6 +17,21 @@ constexpr int64_t kConnectRetry_ns = 5'000'000;
 // How much longer than its own deadline a rank waits for rank 0, so that rank 0's message, which
 // names the missing ranks, comes first.
 constexpr int64_t kGrace_ms = 2000;
+
+// Remembers that `rank`, of this process, knows of the leader's attempt that it has failed. False:
+// it did already. It then tries again, and comes before the leader, who makes another attempt.
+bool FirstTold(const LeaderInfo& leader, int rank) {
+  constexpr size_t kMostKnown = 256;
+  static std::mutex mutex;
+  static auto* const known = new std::deque<std::pair<Secret, int>>;  // used while the process ends
+  std::lock_guard<std::mutex> lock(mutex);
+  for (const auto& [secret, told] : *known) {
+    if (told == rank && SameSecret(secret, leader.secret)) return false;
+  }
+  known->emplace_back(leader.secret, rank);
+  if (known->size() > kMostKnown) known->pop_front();
+  return true;
+}
 
 Status CheckLeader(const RendezvousOptions& options, const LeaderInfo& info) {
   if (info.magic != kBootstrapMagic) {
@@ -127,7 +145,9 @@ Status ConnectToLeader(Meeting* meeting, const RendezvousOptions& options, Leade
       meeting->ReportFailure(*info, same);
       return same;
     }
-    OCCL_RETURN_IF_ERROR(meeting->CheckFailure(*info));
+    const Status told = meeting->CheckFailure(*info);
+    const bool may_be_old = meeting->IsReused() && refused == nullptr;
+    if (!told.ok() && (!may_be_old || FirstTold(*info, options.rank))) return told;
     if (refused != nullptr && connected.code() == occlRemoteError) {
       *refused = true;
       return Status();
@@ -174,10 +194,10 @@ RankCard OwnCard(const RendezvousOptions& options) {
   return card;
 }
 
-Status JoinRendezvous(Meeting* meeting, const RendezvousOptions& options, Gathering* gathering) {
-  LeaderInfo info;
-  UniqueFd socket;
-  OCCL_RETURN_IF_ERROR(ConnectToLeader(meeting, options, &info, &socket));
+namespace {
+
+Status JoinLeader(Meeting* meeting, const RendezvousOptions& options, const LeaderInfo& info,
+                  const UniqueFd& socket, Gathering* gathering) {
   Hello hello = {};
   hello.magic = kBootstrapMagic;
   hello.secret = info.secret;
@@ -199,6 +219,17 @@ Status JoinRendezvous(Meeting* meeting, const RendezvousOptions& options, Gather
   OCCL_RETURN_IF_ERROR(ReceiveNotice(meeting, socket, options, info, nullptr, &go));
   gathering->direct = go.direct == 1;
   return Status();
+}
+
+}  // namespace
+
+Status JoinRendezvous(Meeting* meeting, const RendezvousOptions& options, Gathering* gathering) {
+  LeaderInfo info;
+  UniqueFd socket;
+  OCCL_RETURN_IF_ERROR(ConnectToLeader(meeting, options, &info, &socket));
+  const Status joined = JoinLeader(meeting, options, info, socket, gathering);
+  if (!joined.ok()) static_cast<void>(FirstTold(info, options.rank));
+  return joined;
 }
 
 Status Rendezvous(Meeting* meeting, const RendezvousOptions& options, Gathering* gathering) {

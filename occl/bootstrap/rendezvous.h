@@ -35,8 +35,9 @@ class Meeting {
   // left from an earlier communicator.
   virtual Status Find(LeaderInfo* info, const Deadline& deadline) = 0;
   virtual void ReportFailure(const LeaderInfo& info, const Status& status) = 0;
-  // By the leader, for those who come later. Not where the next init may use the same place: they
-  // would take this one's failure for that of theirs.
+  // The next init may use the same place, and its ranks find what this one has left there.
+  virtual bool IsReused() const { return false; }
+  // By the leader, for those who come later.
   virtual void ReportEnd(const LeaderInfo& /*info*/, const Status& /*status*/) {}
   // Called by the leader now and then: why a rank cannot come.
   virtual Status CheckFailure(const LeaderInfo& info) = 0;

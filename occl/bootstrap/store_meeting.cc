@@ -97,9 +97,8 @@ void StoreMeeting::ReportFailure(const LeaderInfo& info, const Status& status) {
 
 // A unique id is for one init, and is the one place that is asked without slices.
 void StoreMeeting::ReportEnd(const LeaderInfo& info, const Status& status) {
-  if (slices_) return;
   ReportFailure(info, status);
-  static_cast<void>(Publish(info));  // nobody listens there: they look why
+  if (!slices_) static_cast<void>(Publish(info));  // nobody listens there: they look why
 }
 
 // One number counts those who have come, and times kLeft those who have left without: of a rank

@@ -26,6 +26,7 @@ class StoreMeeting final : public Meeting {
   Status Publish(const LeaderInfo& info) override;
   Status Find(LeaderInfo* info, const Deadline& deadline) override;
   void ReportFailure(const LeaderInfo& info, const Status& status) override;
+  bool IsReused() const override { return slices_; }
   void ReportEnd(const LeaderInfo& info, const Status& status) override;
   Status CheckFailure(const LeaderInfo& info) override;
   Status ComesFirst(bool* first, bool* some_left) override;

@@ -1,4 +1,5 @@
 // Ranks that do not mean the same communicator: all of them hear of it, at once.
+#include <chrono>
 #include <string>
 #include <thread>
 #include <vector>
@@ -92,6 +93,40 @@ std::vector<Outcome> BySplit(const Members& members) {
     EXPECT_EQ(occlCommDestroy(comm), occlSuccess);
   });
   return outcomes;
+}
+
+// Rank 2 comes when the init of the others has failed.
+TEST(AgreementOfLate, ARankThatComesAfterwardsIsTold) {
+  MemoryStore memory;
+  const Members members = {"4, 7, 9", "7, 4, 9", "4, 7, 9"};
+  const auto init = [&](int r, const std::string& told) {
+    const occlStore_t store = memory.AsStore();
+    const occlConfig_t config = Config(told);
+    occlComm_t comm = nullptr;
+    const Outcome outcome = Told(occlCommInitRankStore(&comm, kRanks, r, &store, &config));
+    EXPECT_EQ(occlCommDestroy(comm), occlSuccess);
+    return outcome;
+  };
+  std::vector<Outcome> outcomes(kRanks);
+  std::thread first([&] { outcomes[0] = init(0, members[0]); });
+  std::thread second([&] { outcomes[1] = init(1, members[1]); });
+  first.join();
+  second.join();
+  outcomes[2] = init(2, members[2]);
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.result, occlMismatch) << outcome.message;
+    EXPECT_NE(outcome.message.find("members = [7, 4, 9]"), std::string::npos) << outcome.message;
+  }
+  // They try again, and those who know of the failure come first.
+  std::thread third([&] { outcomes[2] = init(2, ""); });
+  std::thread fourth([&] { outcomes[1] = init(1, ""); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  outcomes[0] = init(0, "");
+  third.join();
+  fourth.join();
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.result, occlSuccess) << outcome.message;
+  }
 }
 
 class Agreement : public testing::TestWithParam<Way> {

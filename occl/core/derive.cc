@@ -12,15 +12,17 @@ namespace {
 struct Invitation {
   int32_t color;
   int32_t key;
+  Members members;
   char socket_name[kSocketNameBytes];
   Secret secret;
 };
 static_assert(sizeof(Invitation) <= kMailboxBytes);
 
-Invitation MakeInvitation(int color, int key) {
+Invitation MakeInvitation(int color, int key, const std::string& members) {
   Invitation invitation = {};
   invitation.color = color;
   invitation.key = key;
+  invitation.members = MakeMembers(members);
   const std::string name = RandomSocketName();
   std::memcpy(invitation.socket_name, name.c_str(), name.size() + 1);
   invitation.secret = RandomSecret();
@@ -141,8 +143,26 @@ std::string NameMembers(const Exchange& exchange, const std::vector<int>& member
   return names;
 }
 
+// Each of them finds the same two.
+Status CheckMembers(const Exchange& exchange, const std::vector<Invitation>& invitations,
+                    const std::vector<int>& members) {
+  const Members& first = invitations[members[0]].members;
+  for (int member : members) {
+    const Members& other = invitations[member].members;
+    if (other.digest == first.digest) continue;
+    const Peers& peers = exchange.parent.peers;
+    return Error(occlMismatch,
+                 "%s of communicator %s: rank %s was told members = [%s], rank %s members = [%s]",
+                 exchange.what.c_str(), exchange.parent.name(), peers.Name(members[0]).c_str(),
+                 PrintableText(first.text, sizeof(first.text)).c_str(), peers.Name(member).c_str(),
+                 PrintableText(other.text, sizeof(other.text)).c_str());
+  }
+  return Status();
+}
+
 Status CreateFrom(const Exchange& exchange, const std::vector<Invitation>& invitations,
                   const std::vector<int>& members, CommSettings settings, Ref<Comm>* created) {
+  OCCL_RETURN_IF_ERROR(CheckMembers(exchange, invitations, members));
   const int own = exchange.parent.rank();
   settings.nranks = static_cast<int>(members.size());
   settings.rank =
@@ -168,7 +188,7 @@ Status SplitComm(Comm& parent, int color, int key, CommSettings settings, Ref<Co
                              true,
                              Deadline::After(settings.init_timeout_ms)};
   std::vector<Invitation> invitations;
-  OCCL_RETURN_IF_ERROR(Trade(exchange, MakeInvitation(color, key), &invitations));
+  OCCL_RETURN_IF_ERROR(Trade(exchange, MakeInvitation(color, key, settings.members), &invitations));
   if (color == OCCL_SPLIT_NOCOLOR) return Status();
   std::vector<int> members;
   for (int r = 0; r < parent.nranks(); ++r) {
@@ -195,7 +215,7 @@ Status ShrinkComm(Comm& parent, const std::vector<bool>& excluded, CommSettings 
       parent, "shrink #" + std::to_string(number),      2, generation, takes_part,
       false,  Deadline::After(settings.init_timeout_ms)};
   std::vector<Invitation> invitations;
-  OCCL_RETURN_IF_ERROR(Trade(exchange, MakeInvitation(0, 0), &invitations));
+  OCCL_RETURN_IF_ERROR(Trade(exchange, MakeInvitation(0, 0, settings.members), &invitations));
   return CreateFrom(exchange, invitations, members, std::move(settings), created);
 }
 
