@@ -195,6 +195,7 @@ Status AwaitRanksUntil(Comm& comm, Meeting* meeting, const Deadline& deadline) {
     for (int r = 0; r < comm.nranks(); ++r) {
       const std::string gone = comm.TellGone(r);
       if (gone.empty()) continue;
+      if (comm.presence.AllReached()) return Status();  // since then, and it was there
       return comm.Fail(Error(occlRemoteError, "init of %s, which not all ranks have joined: %s",
                              comm.name(), gone.c_str()));
     }
