@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "occl/bootstrap/process.h"
 
@@ -154,6 +155,7 @@ Status SendMessage(const UniqueFd& socket, const void* data, size_t size,
 Status ReceiveMessage(const UniqueFd& socket, void* data, size_t size, std::vector<UniqueFd>* fds,
                       const Deadline& deadline) {
   std::vector<char> control(CMSG_SPACE(kMaxFdsPerMessage * sizeof(int)));
+  bool at_end = false;
   while (true) {
     iovec part = {data, size};
     msghdr message = {};
@@ -167,6 +169,9 @@ Status ReceiveMessage(const UniqueFd& socket, void* data, size_t size, std::vect
       continue;
     }
     if (got < 0 && errno == EINTR) continue;
+    // Of one message at a time the kernel looks for the end after it has looked for a message: one
+    // that came in between is there now.
+    if (got == 0 && !std::exchange(at_end, true)) continue;
     if (got == 0 || (got < 0 && errno == ECONNRESET)) {
       return Error(occlRemoteError, "the other end has closed the connection");
     }
