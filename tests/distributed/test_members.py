@@ -1,5 +1,7 @@
 """Ranks that mean different members by one group: those concerned hear of it at once."""
 
+import time
+
 import torch
 import torch.distributed as dist
 from harness import OPERATION_TIMEOUT, RankTestCase
@@ -106,6 +108,19 @@ class MembersTest(RankTestCase):
             if group:
                 self.assert_sum_of(members, group)
             self.end()
+            dist.destroy_process_group()
+
+    def test_what_another_world_has_left_is_no_mismatch(self):
+        store = dist.FileStore(self.file_name, self.world_size)
+        for number, (size, members) in enumerate([(2, [0, 1]), (3, [1, 2]), (3, [1, 2, 0])]):
+            if self.rank >= size:
+                continue
+            if number == 2 and self.rank < 2:
+                time.sleep(1)  # rank 2 looks for the others before they come
+            dist.init_process_group("occl", store=store, rank=self.rank, world_size=size)
+            group = self.group_of(*[members] * 3)
+            if group:
+                self.assert_sum_of(members, group)
             dist.destroy_process_group()
 
     def test_a_split_into_other_ranks(self):

@@ -18,7 +18,7 @@ namespace torch_openreg {
 
 // The group that a rank makes: two ranks of one world never mean different members by one name.
 struct RollEntry {
-  std::string world;    // which of the worlds that have met in the store; "": unknown
+  std::string world;    // which of those that have met in the store, for all alike; "": unknown
   std::string members;  // their global ranks, "4,7"; "": all of the world
 };
 

@@ -57,6 +57,10 @@ ProcessGroupOCCL::ProcessGroupOCCL(c10::intrusive_ptr<c10d::Store> store, int ra
     // By global ranks: those who give the members in another order meet the others, and are told.
     incarnation_ =
         std::to_string(store_->add(c10::str("occl/groups_of_rank_", global_rank(*this, rank)), 1));
+    if (members_.empty()) {
+      world_ =
+          c10::str(size, ".", store_->add(c10::str("occl/worlds_of_", size, "_of_rank_", rank), 1));
+    }
   }
   pg_uid_ = options_->group_name;
   init();
@@ -128,7 +132,7 @@ RollEntry ProcessGroupOCCL::roll_entry() const {
   for (const ProcessGroupOCCL* const group : groups().live) {
     const bool is_world = group->members_.empty() && group->store_ != nullptr && group != this;
     if (is_world && !members_.empty() && static_cast<std::uint64_t>(group->rank_) == own) {
-      entry.world = group->incarnation_;
+      entry.world = group->world_;
     }
   }
   return entry;

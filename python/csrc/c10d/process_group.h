@@ -230,6 +230,9 @@ class ProcessGroupOCCL final : public c10d::Backend {
   std::shared_ptr<FailureReports> reports_ = std::make_shared<FailureReports>();
   // How many groups of this rank the store has seen, this one included: tells it from earlier ones.
   std::string incarnation_;
+  // Of a world: its size, and how many of that size the store has seen. The same on all its ranks,
+  // also where some were not in each world before.
+  std::string world_;
 
   std::atomic<std::uint64_t> shrinks_{0};
 
