@@ -35,7 +35,7 @@ struct Goodbye {
 
 void say(const Goodbye& goodbye, const GroupIdentity& group,
          const c10::intrusive_ptr<c10d::Store>& store) {
-  const StoreAdapter adapter(store, goodbye.meeting);
+  StoreAdapter adapter(store, goodbye.meeting);
   const occlConfig_t config = config_of(group);
   if (!goodbye.failure.empty()) {
     (void)occlCommAbortInit(group.size, group.rank, adapter.interface(), &config,
@@ -115,7 +115,7 @@ void ProcessGroupOCCL::abort_by(const std::string& whom) {
   }
   use_store_aside(store_, kStorePatience, [=](const c10::intrusive_ptr<c10d::Store>& store) {
     for (const std::string& meeting : meetings) {
-      const StoreAdapter adapter(store, meeting);
+      StoreAdapter adapter(store, meeting);
       const occlConfig_t config = config_of(*group);
       (void)occlCommAbortInit(group->size, group->rank, adapter.interface(), &config,
                               reason.c_str());

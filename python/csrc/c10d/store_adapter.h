@@ -50,11 +50,16 @@ class StoreAdapter {
   std::string tell_of(const std::vector<int>& missing);
   [[noreturn]] void raise(const NoShow& no_show) const;
 
-  const occlStore_t* interface() const { return &interface_; }
-  // Throws what a call of the store ended with, if that is why OCCL gave `result`.
-  void rethrow_if(occlResult_t result) const {
+  // For one call of OCCL.
+  const occlStore_t* interface() {
+    error_ = nullptr;
+    return &interface_;
+  }
+  // Throws what a call of the store ended with, if that is why OCCL gave `result`. Once: Python's
+  // exceptions end the process when they are raised again.
+  void rethrow_if(occlResult_t result) {
     if (error_ && (result == occlSystemError || result == occlAborted)) {
-      std::rethrow_exception(error_);
+      std::rethrow_exception(std::exchange(error_, nullptr));
     }
   }
 
