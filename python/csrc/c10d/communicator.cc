@@ -101,8 +101,9 @@ c10::intrusive_ptr<Communicator> Communicator::join(std::unique_ptr<StoreAdapter
   const occlResult_t result =
       occlCommInitRankStore(&comm, group.size, group.rank, meeting->interface(), &config);
   if (result != occlSuccess) {
-    const std::string detail = last_error_text(result, nullptr);
+    std::string detail = last_error_text(result, nullptr);
     meeting->rethrow_if(result);
+    detail += result == occlTimeout ? meeting->tell_of({}) : "";
     throw_failure(result, occasion.failure(result, detail));
   }
   return c10::make_intrusive<Communicator>(comm, settings, std::move(meeting), std::move(peers));

@@ -7,6 +7,7 @@
 
 #include "python/csrc/c10d/batch.h"
 #include "python/csrc/c10d/process_group.h"
+#include "python/csrc/c10d/timed_store.h"
 #include "python/csrc/runtime/deferred.h"
 #include "python/csrc/runtime/device.h"
 #include "python/csrc/runtime/log.h"
@@ -76,6 +77,7 @@ class ProcessGroupOCCL::Patience {
 };
 
 bool ProcessGroupOCCL::everybody_is_leaving() {
+  const StoreDeadline deadline(kSignalInterval);
   try {
     const std::string prefix = "occl/leaving/" + incarnation_ + "/";
     store_->set(prefix + std::to_string(rank_), "1");
@@ -84,6 +86,8 @@ bool ProcessGroupOCCL::everybody_is_leaving() {
       keys.push_back(prefix + std::to_string(peer));
     }
     return store_->check(keys);
+  } catch (const StoreSilence&) {
+    return false;
   } catch (const std::exception&) {
     return true;  // the store's owner has left already
   }

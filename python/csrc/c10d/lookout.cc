@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "python/csrc/c10d/errors.h"
+#include "python/csrc/c10d/timed_store.h"
 
 namespace torch_openreg {
 namespace {
@@ -69,8 +70,11 @@ bool Lookout::told(int rank) {
 }
 
 void Lookout::look() {
+  const StoreDeadline deadline(kSignalInterval);
   try {
     std::erase_if(wanted_, [this](int rank) { return told(rank); });
+  } catch (const StoreSilence&) {
+    // The next look may find them.
   } catch (const std::exception&) {
     wanted_.clear();
   }

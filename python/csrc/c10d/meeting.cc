@@ -9,6 +9,15 @@
 
 namespace torch_openreg {
 
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+// Only to say more than what is known without the store.
+constexpr std::chrono::milliseconds kLookPatience{1000};
+
+}  // namespace
+
 class ProcessGroupOCCL::FirstUse {
  public:
   FirstUse(ProcessGroupOCCL& group, const Occasion& occasion) : group_(group) {
@@ -49,12 +58,20 @@ std::string ProcessGroupOCCL::tell_first_use() {
                   absent.empty() ? "" : " have not come", group->tell_global_ranks());
 }
 
+std::function<bool()> ProcessGroupOCCL::until_aborted() {
+  return [this] {
+    const std::lock_guard<std::mutex> lock(state_mutex_);
+    return !aborted_.empty();
+  };
+}
+
 c10::intrusive_ptr<Communicator> ProcessGroupOCCL::communicator(c10::DeviceIndex device,
                                                                 Needs needs,
                                                                 const Occasion& occasion) {
   auto found = joined_communicator(device, occasion);
   if (needs == Needs::kAll && !found->all_joined()) [[unlikely]] {
     const FirstUse first_use(*this, occasion);
+    const StoreDeadline deadline(Clock::now() + options_->timeout, until_aborted());
     try {
       found->await_ranks(occasion);
     } catch (const c10::DistError&) {
@@ -87,6 +104,7 @@ c10::intrusive_ptr<Communicator> ProcessGroupOCCL::joined_communicator(c10::Devi
   }
   TORCH_CHECK_VALUE(store_ != nullptr, "ProcessGroupOCCL needs a store to meet in");
   const FirstUse first_use(*this, occasion);
+  const StoreDeadline deadline(Clock::now() + options_->timeout, until_aborted());
   const Communicator::Settings settings{
       device, options_->timeout, options_->is_high_priority_stream, reports_, own_announcement()};
   std::string meeting;
@@ -122,7 +140,12 @@ std::string ProcessGroupOCCL::find_dead(const std::vector<int>& ranks) {
       announcements.push_back({roll_, global_rank(*this, rank), rank, {}});
     }
   }
-  return Presence(std::move(announcements)).find_no_show().why;
+  const StoreDeadline deadline(kLookPatience);
+  try {
+    return Presence(std::move(announcements)).find_no_show().why;
+  } catch (const StoreSilence&) {
+    return "";
+  }
 }
 
 void ProcessGroupOCCL::throw_if_aborted() const {

@@ -15,6 +15,8 @@
 
 #include "common/descriptors.h"
 #include "occl/api/occl_debug.h"
+#include "python/csrc/c10d/errors.h"
+#include "python/csrc/c10d/timed_store.h"
 
 namespace torch_openreg {
 namespace {
@@ -105,6 +107,7 @@ void ToldWait::given_up() {
 }
 
 void ToldWait::set(const std::string& text) const {
+  const StoreDeadline deadline(kSignalInterval);  // others only know less
   try {
     own_.store->set(wait_key_of(own_.global_rank),
                     std::vector<std::uint8_t>(text.begin(), text.end()));

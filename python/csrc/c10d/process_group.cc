@@ -10,6 +10,7 @@
 
 #include "python/csrc/c10d/batch.h"
 #include "python/csrc/c10d/group_store.h"
+#include "python/csrc/c10d/timed_store.h"
 #include "python/csrc/runtime/device.h"
 #include "python/csrc/runtime/memory.h"
 
@@ -41,7 +42,7 @@ ProcessGroupOCCL::ProcessGroupOCCL(c10::intrusive_ptr<c10d::Store> store, int ra
     : Backend(rank, size),
       options_(std::move(options)),
       members_(c10::Join(",", options_->global_ranks_in_group)),
-      roll_(store_of_attempt(std::move(store))),
+      roll_(store_of_attempt(TimedStore::of(std::move(store)))),
       store_(store_of_members(roll_, options_->global_ranks_in_group)) {
   TORCH_CHECK_VALUE(size > 0 && rank >= 0 && rank < size, "ProcessGroupOCCL: rank ", rank,
                     " is not one of 0 to ", size - 1);
@@ -49,23 +50,33 @@ ProcessGroupOCCL::ProcessGroupOCCL(c10::intrusive_ptr<c10d::Store> store, int ra
                         options_->global_ranks_in_group.size() == static_cast<std::size_t>(size),
                     "ProcessGroupOCCL: options.global_ranks_in_group has ",
                     options_->global_ranks_in_group.size(), " entries for ", size, " ranks");
-  if (store_ != nullptr) {
-    if (size > 1) {
-      // First: who dies before that has told nobody who it is.
-      announce_presence(*roll_, global_rank(*this, rank), roll_entry());
-    }
-    // By global ranks: those who give the members in another order meet the others, and are told.
-    incarnation_ =
-        std::to_string(store_->add(c10::str("occl/groups_of_rank_", global_rank(*this, rank)), 1));
-    if (members_.empty()) {
-      world_ =
-          c10::str(size, ".", store_->add(c10::str("occl/worlds_of_", size, "_of_rank_", rank), 1));
-    }
-  }
   pg_uid_ = options_->group_name;
+  if (store_ != nullptr) {
+    enter_store();
+  }
   init();
   const std::lock_guard<std::mutex> lock(groups().mutex);
   groups().live.push_back(this);
+}
+
+void ProcessGroupOCCL::enter_store() {
+  const std::uint64_t own = global_rank(*this, rank_);
+  const StoreDeadline deadline(options_->timeout);
+  try {
+    if (size_ > 1) {
+      // First: who dies before that has told nobody who it is.
+      announce_presence(*roll_, own, roll_entry());
+    }
+    // By global ranks: those who give the members in another order meet the others, and are told.
+    incarnation_ = std::to_string(store_->add(c10::str("occl/groups_of_rank_", own), 1));
+    if (members_.empty()) {
+      world_ = c10::str(size_, ".",
+                        store_->add(c10::str("occl/worlds_of_", size_, "_of_rank_", rank_), 1));
+    }
+  } catch (const StoreSilence& silence) {
+    throw_failure(occlTimeout, failure_message(*identity(), "init", 0, occlTimeout,
+                                               silence.what_without_backtrace()));
+  }
 }
 
 ProcessGroupOCCL::~ProcessGroupOCCL() {

@@ -164,11 +164,15 @@ class ProcessGroupOCCL final : public c10d::Backend {
   // rank(s) 1 have not come"
   std::string tell_first_use();
   bool in_first_use();
+  // For waits for the store; state_mutex_ is not held then.
+  std::function<bool()> until_aborted();
   // Where this rank has joined no communicator, it tells those that wait for it; where not all have
   // joined those of this rank, it tells those that come later.
   void say_goodbye();
   void abort_by(const std::string& whom);
   void throw_if_aborted() const;  // with state_mutex_ held
+  // Where a rank says so that aborts it before all have met.
+  std::string aborted_key() const { return "occl/aborted/" + incarnation_; }
   // Tells of a failure on this rank, if it is the first of its kind (meeting.cc).
   void report(FailureReports::Of of, const std::string& message);
   // Does what may end because the group fails, or has failed.
@@ -180,6 +184,8 @@ class ProcessGroupOCCL final : public c10d::Backend {
   FlightRecorder::Operation flight_operation(const Call& call) const;  // without its place
   std::vector<Announcement> announcements_of_peers();
   static std::uint64_t global_rank(const ProcessGroupOCCL& group, int rank);
+  // Says there who this rank is, and counts its groups.
+  void enter_store();
   // In the store of the first of the largest groups, whose ranks know all others.
   Announcement own_announcement();
   // What this rank says of this group, and the others are to say. With groups' mutex not held.
@@ -210,6 +216,7 @@ class ProcessGroupOCCL final : public c10d::Backend {
   Order in_order();
 
   // (destroy.cc)
+  class MonitoredBarrier;  // (barrier.cc)
   class Patience;
   void shutdown_until(std::chrono::steady_clock::time_point deadline);
   void drain(std::chrono::steady_clock::time_point deadline);
@@ -235,6 +242,7 @@ class ProcessGroupOCCL final : public c10d::Backend {
   std::string world_;
 
   std::atomic<std::uint64_t> shrinks_{0};
+  std::atomic<std::uint64_t> monitored_barriers_{0};
 
   // Held while an operation is issued; gives operations their order. Taken by in_order(); never
   // held by abort().

@@ -2,10 +2,7 @@
 
 #include <c10/util/StringUtil.h>
 #include <c10/util/thread_name.h>
-#include <dirent.h>
-#include <fcntl.h>
 #include <netdb.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -19,8 +16,11 @@
 #include <string>
 #include <system_error>
 #include <thread>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
+#include <vector>
+
+#include "python/csrc/c10d/store_server.h"
+#include "python/csrc/c10d/timed_store.h"
 
 namespace torch_openreg {
 namespace {
@@ -72,43 +72,18 @@ bool accepts_connections(const c10d::TCPStore& store) {
   return served;
 }
 
-int port_of_peer(int socket) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof(address);
-  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    return -1;
-  }
-  if (address.ss_family == AF_INET) {
-    return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
-  }
-  return address.ss_family == AF_INET6
-             ? ntohs(reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port)
-             : -1;
-}
-
 // torch logs a stack trace for each call of a TCPStore whose server has gone, so look before. At
 // this process's connections to it: for a new one both sides ask the name service for the other's
 // name, which may take seconds.
 bool is_served(const c10d::TCPStore& store) {
-  DIR* const folder = ::opendir("/proc/self/fd");
-  bool connected = false;
-  bool open = false;
-  while (folder != nullptr && !open) {
-    const dirent* const entry = ::readdir(folder);
-    if (entry == nullptr) {
-      break;
-    }
-    const int descriptor = std::atoi(entry->d_name);
-    if (port_of_peer(descriptor) == store.getPort()) {
-      pollfd end{descriptor, POLLRDHUP, 0};
-      connected = true;
-      open = ::poll(&end, 1, 0) == 0;
+  const std::vector<int> connections = connections_to(store.getPort());
+  for (const int connection : connections) {
+    pollfd end{connection, POLLRDHUP, 0};
+    if (::poll(&end, 1, 0) == 0) {
+      return true;
     }
   }
-  if (folder != nullptr) {
-    ::closedir(folder);
-  }
-  return connected ? open : accepts_connections(store);
+  return connections.empty() && accepts_connections(store);
 }
 
 // Done once, by whichever thread gets to it first.
@@ -193,10 +168,7 @@ void leave(std::thread thread, bool ended) {
 }  // namespace
 
 const c10d::TCPStore* as_served(const StorePtr& store) {
-  StorePtr base = store;
-  if (auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) {
-    base = prefixed->getUnderlyingNonPrefixStore();
-  }
+  const StorePtr base = below_prefixes(TimedStore::untimed(below_prefixes(store)));
   return dynamic_cast<const c10d::TCPStore*>(base.get());  // `store` holds it
 }
 

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -24,7 +23,9 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds kFirstPause{200};
 constexpr std::chrono::microseconds kLongestPause{10000};
 // OCCL asks with no more time than this for what need not be there.
-constexpr std::int64_t kTryOnly_ms = 1;
+constexpr std::chrono::milliseconds kTryOnly{1};
+// So long it waits for the store then, once.
+constexpr std::chrono::milliseconds kSlowAnswer{1000};
 // Between two looks at peers that have not come.
 constexpr std::chrono::milliseconds kPresenceInterval{100};
 // For the rank that takes the place of those that have gone.
@@ -44,6 +45,25 @@ StoreAdapter::StoreAdapter(c10::intrusive_ptr<c10d::Store> store, const std::str
       prefix_(c10::str("occl/communicators/", place, "/")),
       interface_{this, &StoreAdapter::set, &StoreAdapter::get, &StoreAdapter::add} {}
 
+occlResult_t StoreAdapter::keep_error() noexcept {
+  try {
+    throw;
+  } catch (const StoreSilence& silence) {
+    if (error_ == nullptr) {  // else that is why nobody waits for the store any more
+      error_ =
+          make_exception(occlTimeout, failure_message(group_, operation_, sequence_, occlTimeout,
+                                                      silence.what_without_backtrace()));
+    }
+  } catch (const pybind11::error_already_set&) {
+    error_ = std::current_exception();
+    StoreDeadline::give_up();
+    return occlAborted;
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  return occlSystemError;
+}
+
 occlResult_t StoreAdapter::set(void* context, const char* key, const void* value, size_t size) {
   auto* self = static_cast<StoreAdapter*>(context);
   try {
@@ -51,22 +71,26 @@ occlResult_t StoreAdapter::set(void* context, const char* key, const void* value
     self->store_->set(self->prefix_ + key, std::vector<std::uint8_t>(bytes, bytes + size));
     return occlSuccess;
   } catch (...) {
-    self->error_ = std::current_exception();
-    return occlSystemError;
+    return self->keep_error();
   }
 }
 
 occlResult_t StoreAdapter::get(void* context, const char* key, void* value, size_t capacity,
                                size_t* size, int64_t timeout_ms) {
   auto* self = static_cast<StoreAdapter*>(context);
+  const std::chrono::milliseconds least = self->silence_.empty() ? kSlowAnswer : kTryOnly;
   try {
-    return self->read(self->prefix_ + key, value, capacity, size, timeout_ms);
-  } catch (const pybind11::error_already_set&) {
-    self->error_ = std::current_exception();
-    return occlAborted;
+    const StoreDeadline deadline(
+        timeout_ms < 0 ? Clock::time_point::max()
+                       : Clock::now() + std::max(least, std::chrono::milliseconds(timeout_ms)));
+    const occlResult_t result = self->read(self->prefix_ + key, value, capacity, size, timeout_ms);
+    self->silence_.clear();
+    return result;
+  } catch (const StoreSilence& silence) {
+    self->silence_ = silence.what_without_backtrace();
+    return StoreDeadline::is_given_up() ? self->keep_error() : occlTimeout;
   } catch (...) {
-    self->error_ = std::current_exception();
-    return occlSystemError;
+    return self->keep_error();
   }
 }
 
@@ -76,16 +100,16 @@ occlResult_t StoreAdapter::add(void* context, const char* key, int64_t delta, in
     *sum = self->store_->add(self->prefix_ + key, delta);
     return occlSuccess;
   } catch (...) {
-    self->error_ = std::current_exception();
-    return occlSystemError;
+    return self->keep_error();
   }
 }
 
 occlResult_t StoreAdapter::read(const std::string& key, void* value, size_t capacity, size_t* size,
                                 int64_t timeout_ms) {
-  const auto deadline = timeout_ms < 0 ? Clock::time_point::max()
-                                       : Clock::now() + std::chrono::milliseconds(timeout_ms);
-  if (timeout_ms >= 0 && timeout_ms <= kTryOnly_ms && !store_->check({key})) {
+  const std::chrono::milliseconds timeout(timeout_ms);
+  const auto deadline = timeout_ms < 0 ? Clock::time_point::max() : Clock::now() + timeout;
+  bool there = store_->check({key});
+  if (timeout_ms >= 0 && timeout <= kTryOnly && !there) {
     return occlTimeout;
   }
   // A dead rank is no reason not to join the others: those who are left go on in a smaller group.
@@ -95,7 +119,7 @@ occlResult_t StoreAdapter::read(const std::string& key, void* value, size_t capa
   if (key != last_key_) {
     last_key_ = key;
     asked_since_ = began;
-  } else if (began - asked_since_ >= kHeirPatience || !store_->check({key})) {
+  } else if (began - asked_since_ >= kHeirPatience || !there) {
     if (const NoShow no_show = find_no_show(); !no_show.why.empty()) {
       raise(no_show);
     }
@@ -103,7 +127,7 @@ occlResult_t StoreAdapter::read(const std::string& key, void* value, size_t capa
   auto pause = kFirstPause;
   auto last_signal_check = Clock::now();
   // Store::wait cannot be interrupted, and logs each expiry: ask instead.
-  while (!store_->check({key})) {
+  while (!there) {
     const auto now = Clock::now();
     if (now >= deadline) {
       return occlTimeout;
@@ -114,6 +138,7 @@ occlResult_t StoreAdapter::read(const std::string& key, void* value, size_t capa
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, kLongestPause);
+    there = store_->check({key});
   }
   const std::vector<std::uint8_t> found = store_->get(key);
   TORCH_CHECK(found.size() <= capacity, "the store has ", found.size(), " bytes under '", key,
@@ -129,7 +154,12 @@ NoShow StoreAdapter::find_no_show() {
     return {};
   }
   next_look_ = now + kPresenceInterval;
-  return presence_->find_no_show([this](int rank) { return store_->check({left_key(rank)}); });
+  const StoreDeadline deadline(kSignalInterval);
+  try {
+    return presence_->find_no_show([this](int rank) { return store_->check({left_key(rank)}); });
+  } catch (const StoreSilence&) {
+    return {};
+  }
 }
 
 std::string StoreAdapter::left_key(int rank) const {
@@ -139,6 +169,9 @@ std::string StoreAdapter::left_key(int rank) const {
 void StoreAdapter::say_left(int rank) const { store_->set(left_key(rank), "1"); }
 
 std::string StoreAdapter::tell_of(const std::vector<int>& missing) {
+  if (!silence_.empty()) {
+    return "; " + silence_;
+  }
   return presence_ == nullptr ? "" : presence_->tell_of(missing, ", and has not used the group");
 }
 

@@ -16,6 +16,7 @@
 #include "occl/api/occl.h"
 #include "python/csrc/c10d/errors.h"
 #include "python/csrc/c10d/presence.h"
+#include "python/csrc/c10d/timed_store.h"
 
 namespace torch_openreg {
 
@@ -41,12 +42,13 @@ class StoreAdapter {
     operation_ = occasion.operation;
     sequence_ = occasion.sequence;
   }
-  // As Presence::find_no_show; looks every kPresenceInterval only. Ranks of which say_left was
-  // called have not died.
+  // As Presence::find_no_show; looks every kPresenceInterval only, and shortly. Ranks of which
+  // say_left was called have not died.
   NoShow find_no_show();
   // `rank` leaves in order though not all have joined.
   void say_left(int rank) const;
-  // "; rank 1 (pid 4711) runs, ...": what is known of these ranks, which have not come in time.
+  // "; rank 1 (pid 4711) runs, ...": what is known of these ranks, which have not come in time; or
+  // that the store does not answer.
   std::string tell_of(const std::vector<int>& missing);
   [[noreturn]] void raise(const NoShow& no_show) const;
 
@@ -70,12 +72,15 @@ class StoreAdapter {
   static occlResult_t add(void* context, const char* key, int64_t delta, int64_t* sum);
   occlResult_t read(const std::string& key, void* value, size_t capacity, size_t* size,
                     int64_t timeout_ms);
+  // What a call of the store throws, for rethrow_if.
+  occlResult_t keep_error() noexcept;
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const std::string place_;
   const std::string prefix_;
   occlStore_t interface_;
   std::exception_ptr error_;
+  std::string silence_;  // what the last read ended with, where the store has not answered
   std::unique_ptr<Presence> presence_;
   GroupIdentity group_;
   const char* operation_ = "init";

@@ -38,33 +38,53 @@ class Trade {
  public:
   Trade(const c10::intrusive_ptr<c10d::ProcessGroup>& group, std::chrono::milliseconds timeout,
         std::string what)
-      : adapter_(store_of_attempt(group->getStore()), group->getRank(), "symmetric_memory"),
+      : adapter_(meet_in_store(group, timeout)),
         rank_(group->getRank()),
         timeout_(timeout),
         what_(std::move(what)) {}
 
   void put(const char* kind, const void* value, std::size_t bytes) {
-    const occlStore_t* const store = adapter_.interface();
-    adapter_.rethrow_if(store->set(store->context, key(kind, rank_).c_str(), value, bytes));
+    const StoreDeadline deadline(timeout_);
+    const occlStore_t* const store = adapter_->interface();
+    adapter_->rethrow_if(store->set(store->context, key(kind, rank_).c_str(), value, bytes));
   }
 
   std::size_t get(const char* kind, int rank, void* value, std::size_t capacity) {
-    const occlStore_t* const store = adapter_.interface();
+    const StoreDeadline deadline(timeout_);
+    const occlStore_t* const store = adapter_->interface();
     std::size_t bytes = 0;
     const occlResult_t result = store->get(store->context, key(kind, rank).c_str(), value, capacity,
                                            &bytes, timeout_.count());
     if (result == occlTimeout) {
       C10_THROW_ERROR(DistBackendError, c10::str(what_, ": rank ", rank, " did not come within ",
-                                                 timeout_.count(), " ms"));
+                                                 timeout_.count(), " ms", adapter_->tell_of({})));
     }
-    adapter_.rethrow_if(result);
+    adapter_->rethrow_if(result);
     return bytes;
   }
 
  private:
   static std::string key(const char* kind, int rank) { return c10::str(kind, "/", rank); }
 
-  StoreAdapter adapter_;
+  static std::unique_ptr<StoreAdapter> meet_in_store(
+      const c10::intrusive_ptr<c10d::ProcessGroup>& group, std::chrono::milliseconds timeout) {
+    GroupIdentity identity;
+    identity.name = group->getGroupName();
+    identity.rank = group->getRank();
+    identity.size = group->getSize();
+    const Occasion occasion{identity, "rendezvous of symmetric memory"};
+    const StoreDeadline deadline(timeout);
+    try {
+      auto adapter = std::make_unique<StoreAdapter>(
+          TimedStore::of(store_of_attempt(group->getStore())), identity.rank, "symmetric_memory");
+      adapter->set_occasion(occasion);
+      return adapter;
+    } catch (const StoreSilence& silence) {
+      throw_failure(occlTimeout, occasion.failure(occlTimeout, silence.what_without_backtrace()));
+    }
+  }
+
+  const std::unique_ptr<StoreAdapter> adapter_;
   const int rank_;
   const std::chrono::milliseconds timeout_;
   const std::string what_;

@@ -1,0 +1,308 @@
+#include "python/csrc/c10d/timed_store.h"
+
+#include <c10/util/StringUtil.h>
+#include <c10/util/thread_name.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <future>
+#include <map>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
+
+#include "python/csrc/c10d/errors.h"
+#include "python/csrc/c10d/store_server.h"
+
+namespace torch_openreg {
+namespace {
+
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+using Clock = std::chrono::steady_clock;
+
+// For a call after the deadline.
+constexpr std::chrono::milliseconds kGrace{40};
+// For one behind another that has had no answer.
+constexpr std::chrono::milliseconds kGraceInQueue{5};
+
+thread_local StoreDeadline* innermost = nullptr;
+
+}  // namespace
+
+StorePtr below_prefixes(const StorePtr& store) {
+  auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(store.get());
+  return prefixed == nullptr ? store : prefixed->getUnderlyingNonPrefixStore();
+}
+
+StoreDeadline::StoreDeadline(Clock::time_point end, std::function<bool()> is_over)
+    : end_(end), is_over_(std::move(is_over)), outer_(std::exchange(innermost, this)) {}
+
+StoreDeadline::~StoreDeadline() { innermost = outer_; }
+
+void StoreDeadline::give_up() {
+  for (StoreDeadline* one = innermost; one != nullptr; one = one->outer_) {
+    one->given_up_ = true;
+  }
+}
+
+bool StoreDeadline::is_given_up() {
+  for (const StoreDeadline* one = innermost; one != nullptr; one = one->outer_) {
+    if (one->given_up_ || (one->is_over_ && one->is_over_())) {
+      return true;
+    }
+  }
+  return false;
+}
+
+Clock::time_point StoreDeadline::first_end(Clock::time_point otherwise) {
+  Clock::time_point first = innermost == nullptr ? otherwise : innermost->end_;
+  for (const StoreDeadline* one = innermost; one != nullptr; one = one->outer_) {
+    first = std::min(first, one->end_);
+  }
+  return first;
+}
+
+// Asks one connection, whose answers come one at a time.
+class TimedStore::Thread {
+ public:
+  using Ticket = std::shared_ptr<std::function<void()>>;
+
+  // That of the connection `store`: one for all that live. Throws std::system_error.
+  static std::shared_ptr<Thread> of(const StorePtr& store);
+
+  explicit Thread(const StorePtr& store) : state_(std::make_shared<State>()), store_(store) {
+    thread_ = std::thread([state = state_, kept = store] {
+      c10::setThreadName("occl_store");
+      run(*state);
+    });
+  }
+
+  ~Thread() {
+    if (::getpid() != pid_) {
+      // The parent's, and its locks may be held here for good.
+      (void)new auto(std::move(thread_));
+      (void)new auto(std::move(state_));
+      return;
+    }
+    bool busy = false;
+    {
+      const std::lock_guard<std::mutex> lock(state_->mutex);
+      state_->stopping = true;
+      busy = state_->asked != nullptr;
+      state_->changed.notify_one();
+    }
+    if (busy) {
+      thread_.detach();  // it ends once the store answers
+    } else {
+      thread_.join();
+    }
+  }
+
+  Thread(const Thread&) = delete;
+  Thread& operator=(const Thread&) = delete;
+
+  // "the store at localhost:29500 has not answered for 2000 ms; pid 4711, which serves it, is
+  // stopped", for a question asked then.
+  std::string tell_silence(Clock::time_point asked);
+
+  Ticket post(std::function<void()> ask) {
+    auto ticket = std::make_shared<std::function<void()>>(std::move(ask));
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    state_->waiting.push_back(ticket);
+    state_->changed.notify_one();
+    return ticket;
+  }
+
+  // It is not asked any more, unless it has been.
+  void withdraw(const Ticket& ticket) {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    std::erase(state_->waiting, ticket);
+  }
+
+  // Since when the store owes an answer; the epoch if it owes none.
+  Clock::time_point silent_since() const {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    return state_->asked == nullptr ? Clock::time_point() : state_->asked_at;
+  }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<Ticket> waiting;
+    Ticket asked;
+    Clock::time_point asked_at{};
+    bool stopping = false;
+  };
+
+  static void run(State& state) {
+    std::unique_lock<std::mutex> lock(state.mutex);
+    while (true) {
+      state.changed.wait(lock, [&] { return state.stopping || !state.waiting.empty(); });
+      if (state.stopping) {
+        return;
+      }
+      Ticket ticket = std::move(state.waiting.front());
+      state.waiting.pop_front();
+      state.asked = ticket;
+      state.asked_at = Clock::now();
+      lock.unlock();
+      (*ticket)();
+      ticket.reset();
+      lock.lock();
+      state.asked.reset();
+    }
+  }
+
+  const pid_t pid_ = ::getpid();
+  std::shared_ptr<State> state_;
+  const StorePtr store_;
+  std::once_flag looked_;
+  long long server_ = 0;  // its pid; 0: not known
+  std::thread thread_;
+};
+
+std::string TimedStore::Thread::tell_silence(Clock::time_point asked) {
+  const Clock::time_point since = silent_since();
+  const auto silent = Clock::now() - (since == Clock::time_point() ? asked : since);
+  const std::string told =
+      c10::str(" has not answered for ",
+               std::chrono::duration_cast<std::chrono::milliseconds>(silent).count(), " ms; ");
+  const auto* const served = dynamic_cast<const c10d::TCPStore*>(store_.get());
+  if (served == nullptr) {
+    return c10::str("the store in ", dynamic_cast<const c10d::FileStore&>(*store_).getPath(), told,
+                    "a process that has it open is stopped or very late");
+  }
+  std::call_once(looked_, [&] { server_ = pid_of_server(*served); });
+  const std::string server = server_ == 0
+                                 ? "the process that serves it is stopped or very late"
+                                 : c10::str("pid ", server_, ", which serves it, ",
+                                            is_stopped(server_) ? "is stopped" : "does not answer");
+  return c10::str("the store at ", served->getHost(), ":", served->getPort(), told, server);
+}
+
+std::shared_ptr<TimedStore::Thread> TimedStore::Thread::of(const StorePtr& store) {
+  struct Threads {
+    std::mutex mutex;
+    std::map<std::pair<pid_t, c10d::Store*>, std::weak_ptr<Thread>> of;
+  };
+  static auto* const threads = new Threads;  // leaked: used at exit
+  const std::lock_guard<std::mutex> lock(threads->mutex);
+  std::erase_if(threads->of, [](const auto& known) { return known.second.expired(); });
+  std::weak_ptr<Thread>& known = threads->of[{::getpid(), store.get()}];
+  std::shared_ptr<Thread> thread = known.lock();
+  if (thread == nullptr) {
+    thread = std::make_shared<Thread>(store);
+    known = thread;
+  }
+  return thread;
+}
+
+StorePtr TimedStore::of(StorePtr store) {
+  if (store == nullptr) {
+    return store;
+  }
+  const StorePtr base = below_prefixes(store);
+  if (dynamic_cast<c10d::TCPStore*>(base.get()) == nullptr &&
+      dynamic_cast<c10d::FileStore*>(base.get()) == nullptr) {
+    return store;
+  }
+  std::shared_ptr<Thread> thread;
+  try {
+    thread = Thread::of(base);
+  } catch (const std::system_error&) {
+    return store;
+  }
+  return StorePtr::unsafe_steal_from_new(new TimedStore(std::move(store), std::move(thread)));
+}
+
+StorePtr TimedStore::untimed(StorePtr store) {
+  auto* const timed = dynamic_cast<TimedStore*>(store.get());
+  return timed == nullptr ? store : timed->store_;
+}
+
+TimedStore::TimedStore(StorePtr store, std::shared_ptr<Thread> thread)
+    : Store(store->getTimeout()), store_(std::move(store)), thread_(std::move(thread)) {}
+
+void TimedStore::throw_silence(Clock::time_point asked) const {
+  throw StoreSilence({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)},
+                     thread_->tell_silence(asked));
+}
+
+// The answer, or an exception of the store, is the question's; the thread may be the last to use
+// it.
+template <typename F>
+auto TimedStore::ask(F question) {
+  using Answer = decltype(question(*store_));
+  auto task = std::make_shared<std::packaged_task<Answer()>>(
+      [store = store_, question = std::move(question)] { return question(*store); });
+  std::future<Answer> answer = task->get_future();
+  const auto asked = Clock::now();
+  const bool in_queue = thread_->silent_since() != Clock::time_point();
+  const Thread::Ticket ticket = thread_->post([task] { (*task)(); });
+  task.reset();
+  const auto grace = asked + (in_queue ? kGraceInQueue : kGrace);
+  auto next_look = asked + kSignalInterval;
+  while (true) {
+    const bool given_up = StoreDeadline::is_given_up();
+    const auto end =
+        given_up ? grace : std::max(grace, StoreDeadline::first_end(asked + getTimeout()));
+    if (answer.wait_until(std::min(end, next_look)) == std::future_status::ready) {
+      return answer.get();
+    }
+    const auto now = Clock::now();
+    if (now >= end) {
+      thread_->withdraw(ticket);
+      throw_silence(asked);
+    }
+    next_look = now + kSignalInterval;
+    try {
+      check_signals();
+    } catch (...) {
+      thread_->withdraw(ticket);
+      StoreDeadline::give_up();
+      throw;
+    }
+  }
+}
+
+void TimedStore::set(const std::string& key, const std::vector<std::uint8_t>& value) {
+  ask([key, value](Store& store) { store.set(key, value); });
+}
+
+std::vector<std::uint8_t> TimedStore::get(const std::string& key) {
+  return ask([key](Store& store) { return store.get(key); });
+}
+
+std::int64_t TimedStore::add(const std::string& key, std::int64_t value) {
+  return ask([key, value](Store& store) { return store.add(key, value); });
+}
+
+bool TimedStore::deleteKey(const std::string& key) {
+  return ask([key](Store& store) { return store.deleteKey(key); });
+}
+
+bool TimedStore::check(const std::vector<std::string>& keys) {
+  return ask([keys](Store& store) { return store.check(keys); });
+}
+
+std::int64_t TimedStore::getNumKeys() {
+  return ask([](Store& store) { return store.getNumKeys(); });
+}
+
+void TimedStore::wait(const std::vector<std::string>& keys) {
+  ask([keys](Store& store) { store.wait(keys); });
+}
+
+void TimedStore::wait(const std::vector<std::string>& keys,
+                      const std::chrono::milliseconds& timeout) {
+  ask([keys, timeout](Store& store) { store.wait(keys, timeout); });
+}
+
+}  // namespace torch_openreg

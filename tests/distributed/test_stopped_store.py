@@ -1,0 +1,199 @@
+"""The process that serves the ranks' TCPStore is stopped: it takes requests and answers none.
+
+What asks the store ends at its own timeout, by an abort and by Ctrl-C, as everything else does.
+"""
+
+import datetime
+import os
+import signal
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm_mem
+from harness import RankTestCase
+from torch.testing._internal.common_utils import run_tests
+
+_SHORT = datetime.timedelta(seconds=1)
+_LONG = datetime.timedelta(seconds=200)
+# No limit on the result: without a deadline of ours these waits last until the test's own.
+_TOO_LATE_S = 30
+_PATIENCE = datetime.timedelta(seconds=100)
+
+
+def _wait_until_stopped(pid):
+    with open(f"/proc/{pid}/stat") as stat:
+        while stat.read().rpartition(")")[2].split()[0] != "T":
+            stat.seek(0)
+
+
+def _press_ctrl_c():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+class StoppedStoreTest(RankTestCase):
+    """Rank 0 serves the store and stops; the others go on."""
+
+    ranks = 3
+
+    def run_stopped(self, timeout, call, prepare=lambda: None):
+        """`call` on the others, with the group of `prepare` or the world, its store stopped."""
+        self.files = dist.FileStore(self.file_name, self.world_size)
+        if self.rank == 0:
+            store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            self.files.set("port", str(store.port))
+        else:
+            store = dist.TCPStore("127.0.0.1", int(self.files.get("port")))
+        dist.init_process_group(
+            "occl", store=store, rank=self.rank, world_size=self.world_size, timeout=timeout
+        )
+        self.group = prepare() or dist.group.WORLD
+        self.meet("begun", range(self.ranks))
+        if self.rank == 0:
+            self.files.set("pid", str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return
+        pid = int(self.files.get("pid"))
+        _wait_until_stopped(pid)
+        self.told = "has not answered for", f"; pid {pid}, which serves it, is stopped"
+        try:
+            call()
+        finally:
+            try:
+                self.meet("over", (1, 2))
+            finally:
+                if self.rank == 1:
+                    os.kill(pid, signal.SIGCONT)
+
+    def meet(self, what, ranks):
+        self.files.set(f"{what} {self.rank}", "")
+        self.files.wait([f"{what} {rank}" for rank in ranks], _PATIENCE)
+
+    def fails(self, kind, call, *fragments):
+        """`call`, before the test's end."""
+        begin = time.monotonic()
+        with self.raises(kind, *fragments):
+            call()
+        took_s = time.monotonic() - begin
+        print(f"rank {self.rank}: ended after {took_s:.3f} s")
+        self.assertLess(took_s, _TOO_LATE_S)
+
+    def all_reduce(self):
+        dist.all_reduce(torch.ones(4, device=self.device), group=self.group)
+        torch.openreg.synchronize()
+
+    def barrier(self, timeout):
+        self.backend().monitored_barrier(timeout)
+
+    def long_barrier(self):
+        self.barrier(_LONG)
+
+    def interrupted(self, kind, interrupt, call, *fragments):
+        """`call` fails once `interrupt` runs, in another thread."""
+        thread = threading.Timer(0.5, interrupt)
+        thread.start()
+        try:
+            self.fails(kind, call, *fragments)
+        finally:
+            thread.join()
+
+    def test_a_first_operation_ends_at_its_timeout(self):
+        def call():
+            told = ("all_reduce #1", f"rank {self.rank} of 3", "timeout", *self.told)
+            self.fails(dist.DistBackendError, self.all_reduce, *told)
+            self.fails(dist.DistBackendError, self.all_reduce, "all_reduce #1")
+            dist.destroy_process_group()
+
+        self.run_stopped(_SHORT, call)
+
+    def test_a_first_operation_of_a_group_without_the_stopped_rank(self):
+        def call():
+            told = ("all_reduce #1", f"of 2 (global rank {self.rank})", *self.told)
+            self.fails(dist.DistBackendError, self.all_reduce, *told)
+
+        self.run_stopped(_SHORT, call, lambda: dist.new_group([1, 2], timeout=_SHORT))
+
+    def test_a_first_message_ends_at_its_timeout(self):
+        def send():
+            dist.send(torch.ones(4, device=self.device), 3 - self.rank)
+            torch.openreg.synchronize()
+
+        def call():
+            self.fails(dist.DistBackendError, send, "send #1", f"rank {self.rank} of 3")
+
+        self.run_stopped(_SHORT, call)
+
+    def test_making_a_communicator_ends_at_its_timeout(self):
+        def connect():
+            self.backend().eager_connect_single_device(self.device)
+
+        def call():
+            self.fails(dist.DistBackendError, connect, *self.told)
+
+        self.run_stopped(_SHORT, call)
+
+    def test_a_monitored_barrier_ends_at_its_timeout(self):
+        def call():
+            told = ("monitored_barrier", f"rank {self.rank} of 3", *self.told)
+            self.fails(dist.DistBackendError, lambda: self.barrier(_SHORT), *told)
+
+        self.run_stopped(_LONG, call)
+
+    def test_symmetric_memory_ends_at_its_timeout(self):
+        def call():
+            block = symm_mem.empty(16, device=self.device)
+            told = ("rendezvous of symmetric memory", f"rank {self.rank} of 3", *self.told)
+            name = self.group.group_name
+            self.fails(dist.DistBackendError, lambda: symm_mem.rendezvous(block, name), *told)
+
+        self.run_stopped(_SHORT, call)
+
+    def test_a_group_that_has_met_goes_on(self):
+        def prepare():
+            group = dist.new_group([1, 2])
+            if self.rank != 0:
+                dist.all_reduce(torch.ones(4, device=self.device), group=group)
+            return group
+
+        def call():
+            tensor = torch.full((4,), float(self.rank), device=self.device)
+            dist.all_reduce(tensor, group=self.group)
+            self.assertEqual(tensor.cpu(), torch.full((4,), 3.0))
+
+        self.run_stopped(_LONG, call, prepare)
+
+    def test_an_abort_ends_a_first_operation(self):
+        def call():
+            abort = self.backend().abort
+            self.interrupted(dist.DistBackendError, abort, self.all_reduce, "was aborted")
+
+        self.run_stopped(_LONG, call)
+
+    def test_an_abort_ends_a_monitored_barrier(self):
+        def call():
+            abort = self.backend().abort
+            self.interrupted(dist.DistBackendError, abort, self.long_barrier, "was aborted")
+
+        self.run_stopped(_LONG, call)
+
+    def test_ctrl_c_ends_a_first_operation(self):
+        self.run_stopped(
+            _LONG, lambda: self.interrupted(KeyboardInterrupt, _press_ctrl_c, self.all_reduce)
+        )
+
+    def test_ctrl_c_ends_a_monitored_barrier(self):
+        self.run_stopped(
+            _LONG, lambda: self.interrupted(KeyboardInterrupt, _press_ctrl_c, self.long_barrier)
+        )
+
+    def test_a_store_that_answers_again_is_used_again(self):
+        def call():
+            self.fails(dist.DistBackendError, lambda: self.barrier(_SHORT), *self.told)
+
+        self.run_stopped(_LONG, call)
+        self.all_reduce()
+
+
+if __name__ == "__main__":
+    run_tests()
