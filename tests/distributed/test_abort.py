@@ -76,6 +76,22 @@ class AbortBeforeJoiningTest(AbortTestCase):
                 dist.all_reduce(self.tensor())
         self.meet("over", store)
 
+    def test_a_monitored_barrier_before_and_after_the_ranks_have_met(self):
+        self.init()
+        groups = [dist.new_group(range(3)), dist.new_group(range(3))]
+        dist.all_reduce(self.tensor(), group=groups[1])
+        torch.openreg.synchronize()
+        for number, group in enumerate(groups):
+            backend = self.backend(group)
+            pid = self.meet(f"waiting {number}")[2]
+            if self.rank == 2:
+                time.sleep(0.3)  # the others wait
+                backend.abort()
+            else:
+                with self.fails(pid, "monitored_barrier #1", f"rank {self.rank} of 3"):
+                    backend.monitored_barrier(datetime.timedelta(seconds=200))
+        self.meet("over")
+
     def test_a_collective_in_a_file(self):
         self.init()
         self.begins_then_aborts(c10d._get_default_store())

@@ -198,6 +198,19 @@ class DeathBeforeAMonitoredBarrierTest(RankTestCase):
         self.assertEqual([p.exitcode for p in self.processes], [0, 0, -signal.SIGKILL, 0])
 
 
+class MonitoredBarrierWithoutRank0Test(RankTestCase):
+    ranks = 4
+
+    def test_the_others_say_at_their_own_deadline_who_is_missing(self):
+        self.init()
+        store = dist.group.WORLD.get_group_store()
+        if self.rank in (1, 3):
+            with self.raises(dist.DistBackendError, "ranks 0, 2 did not come within 1000 ms"):
+                self.backend().monitored_barrier(datetime.timedelta(seconds=1))
+            store.set(f"over {self.rank}", "1")
+        store.wait(["over 1", "over 3"])
+
+
 class DeathInAStagedMessageTest(RankTestCase):
     def test_the_receiver_is_told(self):
         os.environ["OCCL_ALGO"] = "staged"  # read at the first use

@@ -1,5 +1,6 @@
 // How a group is aborted, or left: on this rank, and for ranks that this one has not met.
 #include <c10/util/StringUtil.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <string>
@@ -113,6 +114,8 @@ void ProcessGroupOCCL::abort_by(const std::string& whom) {
       meetings.push_back(meeting_name(number));
     }
   }
+  const std::string key = aborted_key();
+  const std::string told = c10::str("rank ", rank_, " (pid ", ::getpid(), "): ", reason);
   use_store_aside(store_, kStorePatience, [=](const c10::intrusive_ptr<c10d::Store>& store) {
     for (const std::string& meeting : meetings) {
       StoreAdapter adapter(store, meeting);
@@ -120,6 +123,7 @@ void ProcessGroupOCCL::abort_by(const std::string& whom) {
       (void)occlCommAbortInit(group->size, group->rank, adapter.interface(), &config,
                               reason.c_str());
     }
+    store->set(key, told);  // last: fewer wait for it
   });
 }
 

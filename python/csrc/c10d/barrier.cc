@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <sstream>
@@ -10,6 +11,7 @@
 
 #include "python/csrc/c10d/presence.h"
 #include "python/csrc/c10d/process_group.h"
+#include "python/csrc/c10d/timed_store.h"
 #include "python/csrc/runtime/device.h"
 
 namespace torch_openreg {
@@ -26,8 +28,9 @@ struct Awaited {
 };
 
 // Until nobody is missing any more, `deadline`, or one of them will not come: then says so. Ctrl-C
-// ends it.
-NoShow await(c10d::Store& store, std::vector<Awaited>& missing, Clock::time_point deadline) {
+// ends it, and what `look` throws.
+NoShow await(c10d::Store& store, std::vector<Awaited>& missing, Clock::time_point deadline,
+             const std::function<void()>& look) {
   constexpr std::chrono::milliseconds kLookInterval{100};
   const auto drop_those_who_came = [&] {
     std::erase_if(missing, [&](const Awaited& awaited) { return store.check({awaited.key}); });
@@ -51,6 +54,7 @@ NoShow await(c10d::Store& store, std::vector<Awaited>& missing, Clock::time_poin
       if (!no_show.why.empty() || now >= deadline) {
         return no_show;
       }
+      look();
       next_look = now + kLookInterval;
     }
     check_signals();
@@ -96,46 +100,146 @@ ProcessGroupOCCL::WorkPtr ProcessGroupOCCL::barrier(const c10d::BarrierOptions& 
   return run(call, [](const Target& to) { return occlBarrier(to.comm, to.stream, to.options); });
 }
 
+// Rank 0 decides. Its deadline may lie a little later than this rank's, and it knows more.
+class ProcessGroupOCCL::MonitoredBarrier {
+ public:
+  struct Outcome {
+    occlResult_t result;
+    std::string detail;
+  };
+
+  MonitoredBarrier(ProcessGroupOCCL& group, std::chrono::milliseconds timeout)
+      : group_(group), timeout_(timeout) {
+    const std::lock_guard<std::mutex> lock(group_.state_mutex_);
+    for (const auto& [device, communicator] : group_.communicators_) {
+      if (communicator->async_error() == occlSuccess) {
+        good_.push_back(communicator);
+      }
+    }
+  }
+
+  std::uint64_t number() const { return number_; }
+
+  Outcome meet() {
+    const StoreDeadline store_deadline(deadline_ + for_rank_0(), group_.until_aborted());
+    try {
+      store().set(key_of(group_.rank_), "1");
+      return group_.rank_ == 0 ? decide() : obey();
+    } catch (const StoreSilence& silence) {
+      throw_if_aborted_here();
+      return {occlTimeout, silence.what_without_backtrace()};
+    } catch (const Outcome& aborted_elsewhere) {
+      return aborted_elsewhere;
+    }
+  }
+
+ private:
+  c10d::Store& store() { return *group_.store_; }
+  std::string key_of(int rank) const { return prefix() + std::to_string(rank); }
+  // A later group that meets in the store does not read these keys.
+  std::string prefix() const {
+    return c10::str("occl/monitored_barrier/", group_.incarnation_, "/", number_, "/");
+  }
+  std::chrono::milliseconds for_rank_0() const {
+    return group_.rank_ == 0 ? std::chrono::milliseconds(0)
+                             : std::max(std::chrono::milliseconds(50), timeout_ / 16);
+  }
+
+  Awaited awaited(int peer, std::string key) {
+    std::vector<Announcement> own = group_.announcements_of_peers();
+    std::erase_if(own, [peer](const Announcement& of) { return of.rank != peer; });
+    return {peer, std::move(key), std::make_unique<Presence>(std::move(own))};
+  }
+
+  NoShow await_these(std::vector<Awaited>& missing, Clock::time_point deadline) {
+    return await(store(), missing, deadline, [this] { throw_if_aborted(); });
+  }
+
+  void throw_if_aborted_here() {
+    const std::lock_guard<std::mutex> lock(group_.state_mutex_);
+    group_.throw_if_aborted();
+  }
+
+  // Here; or by another rank, which tells those that have joined its communicator there, and
+  // otherwise in the store. One that had failed before says nothing about the barrier.
+  void throw_if_aborted() {
+    throw_if_aborted_here();
+    for (const auto& communicator : good_) {
+      if (communicator->async_error() == occlAborted) {
+        throw Outcome{occlAborted, communicator->failure()};
+      }
+    }
+    if (const std::string key = group_.aborted_key(); store().check({key})) {
+      throw Outcome{occlAborted, store().get_to_str(key)};
+    }
+  }
+
+  std::vector<Awaited> all_others() {
+    std::vector<Awaited> others;
+    for (int peer = 0; peer < group_.size_; ++peer) {
+      if (peer != group_.rank_) {
+        others.push_back(awaited(peer, key_of(peer)));
+      }
+    }
+    return others;
+  }
+
+  Outcome judge(const NoShow& no_show, const std::vector<Awaited>& missing) const {
+    return no_show.why.empty() ? Outcome{occlTimeout, tell_late(missing, timeout_)}
+                               : Outcome{no_show.result, no_show.why};
+  }
+
+  Outcome decide() {
+    std::vector<Awaited> missing = all_others();
+    const NoShow no_show = await_these(missing, deadline_);
+    const Outcome outcome = missing.empty() ? Outcome{occlSuccess, ""} : judge(no_show, missing);
+    store().set(prefix() + "result",
+                c10::str(static_cast<int>(outcome.result), " ", outcome.detail));
+    return outcome;
+  }
+
+  Outcome obey() {
+    std::vector<Awaited> missing;
+    missing.push_back(awaited(0, prefix() + "result"));
+    const NoShow no_show = await_these(missing, deadline_ + for_rank_0());
+    if (missing.empty()) {
+      std::istringstream told(store().get_to_str(prefix() + "result"));
+      int code = occlInternalError;
+      told >> code;
+      return {static_cast<occlResult_t>(code),
+              std::string(std::istreambuf_iterator<char>(told >> std::ws), {})};
+    }
+    if (no_show.why.empty()) {
+      missing = all_others();
+      std::erase_if(missing, [&](const Awaited& one) { return store().check({one.key}); });
+    }
+    if (no_show.why.empty() && missing.empty()) {
+      return {occlTimeout, c10::str("all ranks have come, but rank 0 did not say so within ",
+                                    timeout_.count(), " ms")};
+    }
+    return judge(no_show, missing);
+  }
+
+  ProcessGroupOCCL& group_;
+  const std::chrono::milliseconds timeout_;
+  const Clock::time_point deadline_ = Clock::now() + timeout_;
+  std::vector<c10::intrusive_ptr<Communicator>> good_;
+  const std::uint64_t number_ = ++group_.monitored_barriers_;
+};
+
 void ProcessGroupOCCL::monitoredBarrier(const c10d::BarrierOptions& opts, bool /*wait_all_ranks*/) {
   const GilReleaseForWait no_gil;
   const auto group = identity();
-  const auto timeout = opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout;
-  const auto deadline = Clock::now() + timeout;
-  // Counted in the store, so that a later group that meets in it does not read these keys.
-  const std::int64_t number = store_->add(c10::str("occl/monitored_barriers_of_rank_", rank_), 1);
-  const std::string prefix = c10::str("occl/monitored_barrier/", number, "/");
-  std::vector<Awaited> missing;
-  for (int peer = rank_ == 0 ? 1 : 0; peer < (rank_ == 0 ? size_ : 1); ++peer) {
-    std::vector<Announcement> own = announcements_of_peers();
-    std::erase_if(own, [peer](const Announcement& of) { return of.rank != peer; });
-    missing.push_back({peer, prefix + (rank_ == 0 ? std::to_string(peer) : "result"),
-                       std::make_unique<Presence>(std::move(own))});
-  }
-  if (rank_ != 0) {
-    store_->set(prefix + std::to_string(rank_), "1");
-  }
-  // Rank 0 decides at its deadline, which may lie a little later than ours.
-  const NoShow no_show = await(*store_, missing, rank_ == 0 ? deadline : deadline + timeout);
-  occlResult_t result = no_show.why.empty() ? occlTimeout : no_show.result;
-  std::string detail = no_show.why.empty() ? tell_late(missing, timeout) : no_show.why;
-  if (missing.empty() && rank_ != 0) {
-    std::istringstream told(store_->get_to_str(prefix + "result"));
-    int code = occlInternalError;
-    told >> code;
-    result = static_cast<occlResult_t>(code);
-    detail.assign(std::istreambuf_iterator<char>(told >> std::ws), {});
-  } else if (missing.empty()) {
-    result = occlSuccess;
-  }
-  if (rank_ == 0) {
-    store_->set(prefix + "result", c10::str(static_cast<int>(result), " ", detail));
-  }
+  TORCH_CHECK_VALUE(store_ != nullptr, "ProcessGroupOCCL needs a store for monitored_barrier");
+  MonitoredBarrier barrier(*this,
+                           opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout);
+  const auto [result, detail] = barrier.meet();
   if (result == occlSuccess) {
     reports_->forget(FailureReports::Of::kMonitoredBarrier);
     return;
   }
-  const std::string message = failure_message(*group, "monitored_barrier",
-                                              static_cast<std::uint64_t>(number), result, detail);
+  const std::string message =
+      failure_message(*group, "monitored_barrier", barrier.number(), result, detail);
   report(FailureReports::Of::kMonitoredBarrier, message);
   {
     const std::lock_guard<std::mutex> lock(state_mutex_);
