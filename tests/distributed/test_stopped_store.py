@@ -4,6 +4,7 @@ What asks the store ends at its own timeout, by an abort and by Ctrl-C, as every
 """
 
 import datetime
+import fcntl
 import os
 import signal
 import threading
@@ -193,6 +194,28 @@ class StoppedStoreTest(RankTestCase):
 
         self.run_stopped(_LONG, call)
         self.all_reduce()
+
+
+class LockedFileTest(RankTestCase):
+    """A process that is stopped in a call of a FileStore holds the file's lock."""
+
+    def test_a_first_operation_ends_at_its_timeout(self):
+        store = dist.FileStore(self.file_name, self.world_size)
+        over = dist.FileStore(self.file_name + ".over", self.world_size)
+        dist.init_process_group("occl", store=store, rank=self.rank, world_size=2, timeout=_SHORT)
+        over.set(f"begun {self.rank}", "")
+        over.wait(["begun 0", "begun 1"], _PATIENCE)
+        if self.rank == 1:
+            with open(self.file_name, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                over.set("locked", "")
+                over.wait(["over"], _PATIENCE)
+        else:
+            over.wait(["locked"], _PATIENCE)
+            told = f"the store in {self.file_name} has not answered for"
+            with self.raises(dist.DistBackendError, "all_reduce #1", "rank 0 of 2", told):
+                dist.all_reduce(torch.ones(4, device=self.device))
+            over.set("over", "")
 
 
 if __name__ == "__main__":

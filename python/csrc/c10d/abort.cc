@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
 #include "python/csrc/c10d/process_group.h"
@@ -17,6 +18,14 @@ namespace {
 // For a store that does not answer. What waits on this rank has been released before.
 constexpr std::chrono::milliseconds kStorePatience{1000};
 constexpr std::chrono::milliseconds kGoodbyePatience{200};
+// Tells the user's aborts.
+constexpr const char* kWasAborted = "' was aborted ";
+
+// Others may be written in Python.
+bool is_of_torch(const c10d::Store& store) {
+  return dynamic_cast<const TimedStore*>(&store) != nullptr ||
+         dynamic_cast<const c10d::HashStore*>(&store) != nullptr;
+}
 
 // Of a rank that has not joined `group`, which must outlive it.
 occlConfig_t config_of(const GroupIdentity& group) {
@@ -84,6 +93,49 @@ void ProcessGroupOCCL::say_goodbye() {
                   });
 }
 
+std::string ProcessGroupOCCL::abort_reason() const {
+  return c10::str("group '", pg_uid_, kWasAborted, aborted_);
+}
+
+// Communicators are also aborted because ranks have not come: that is none of the user's.
+std::string ProcessGroupOCCL::find_known_abort() {
+  const std::unique_lock<std::mutex> lock(state_mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) {
+    return "";
+  }
+  if (!aborted_.empty()) {
+    return abort_reason();
+  }
+  for (const auto& [device, communicator] : communicators_) {
+    std::string failure = communicator->failure_unless_busy();
+    if (failure.find(kWasAborted) != std::string::npos) {
+      return failure;
+    }
+  }
+  return "";
+}
+
+std::string ProcessGroupOCCL::find_abort(std::uint64_t group_id, Asks asks) {
+  c10::intrusive_ptr<c10d::Store> store;
+  std::string key;
+  std::string why;
+  with_live_group(group_id, [&](ProcessGroupOCCL& live) {
+    why = live.find_known_abort();
+    store = live.store_;
+    key = live.aborted_key();
+  });
+  if (!why.empty() || store == nullptr || asks == Asks::kNobody ||
+      (asks == Asks::kStoreOfTorch && !is_of_torch(*below_prefixes(store)))) {
+    return why;
+  }
+  const StoreMoment moment(kSignalInterval);
+  try {
+    return store->check({key}) ? store->get_to_str(key) : "";
+  } catch (const StoreSilence&) {
+    return "";
+  }
+}
+
 void ProcessGroupOCCL::abort() { abort_by(c10::str("by rank ", rank_, " of ", size_)); }
 
 void ProcessGroupOCCL::abort_by(const std::string& whom) {
@@ -100,7 +152,7 @@ void ProcessGroupOCCL::abort_by(const std::string& whom) {
     if (!again) {
       aborted_ = whom;
     }
-    reason = c10::str("group '", pg_uid_, "' was aborted ", aborted_);
+    reason = abort_reason();
     bool all_joined = !communicators_.empty() && !joining_;
     for (const auto& [device, communicator] : communicators_) {
       all_joined = all_joined && communicator->all_joined();

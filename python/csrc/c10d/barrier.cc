@@ -109,14 +109,7 @@ class ProcessGroupOCCL::MonitoredBarrier {
   };
 
   MonitoredBarrier(ProcessGroupOCCL& group, std::chrono::milliseconds timeout)
-      : group_(group), timeout_(timeout) {
-    const std::lock_guard<std::mutex> lock(group_.state_mutex_);
-    for (const auto& [device, communicator] : group_.communicators_) {
-      if (communicator->async_error() == occlSuccess) {
-        good_.push_back(communicator);
-      }
-    }
-  }
+      : group_(group), timeout_(timeout) {}
 
   std::uint64_t number() const { return number_; }
 
@@ -126,10 +119,11 @@ class ProcessGroupOCCL::MonitoredBarrier {
       store().set(key_of(group_.rank_), "1");
       return group_.rank_ == 0 ? decide() : obey();
     } catch (const StoreSilence& silence) {
-      throw_if_aborted_here();
-      return {occlTimeout, silence.what_without_backtrace()};
-    } catch (const Outcome& aborted_elsewhere) {
-      return aborted_elsewhere;
+      const std::string why = group_.find_known_abort();
+      return why.empty() ? Outcome{occlTimeout, silence.what_without_backtrace()}
+                         : Outcome{occlAborted, why};
+    } catch (const Outcome& aborted) {
+      return aborted;
     }
   }
 
@@ -152,26 +146,12 @@ class ProcessGroupOCCL::MonitoredBarrier {
   }
 
   NoShow await_these(std::vector<Awaited>& missing, Clock::time_point deadline) {
-    return await(store(), missing, deadline, [this] { throw_if_aborted(); });
-  }
-
-  void throw_if_aborted_here() {
-    const std::lock_guard<std::mutex> lock(group_.state_mutex_);
-    group_.throw_if_aborted();
-  }
-
-  // Here; or by another rank, which tells those that have joined its communicator there, and
-  // otherwise in the store. One that had failed before says nothing about the barrier.
-  void throw_if_aborted() {
-    throw_if_aborted_here();
-    for (const auto& communicator : good_) {
-      if (communicator->async_error() == occlAborted) {
-        throw Outcome{occlAborted, communicator->failure()};
+    return await(store(), missing, deadline, [this] {
+      const std::string why = find_abort(group_.id_, Asks::kAnyStore);
+      if (!why.empty()) {
+        throw Outcome{occlAborted, why};
       }
-    }
-    if (const std::string key = group_.aborted_key(); store().check({key})) {
-      throw Outcome{occlAborted, store().get_to_str(key)};
-    }
+    });
   }
 
   std::vector<Awaited> all_others() {
@@ -223,7 +203,6 @@ class ProcessGroupOCCL::MonitoredBarrier {
   ProcessGroupOCCL& group_;
   const std::chrono::milliseconds timeout_;
   const Clock::time_point deadline_ = Clock::now() + timeout_;
-  std::vector<c10::intrusive_ptr<Communicator>> good_;
   const std::uint64_t number_ = ++group_.monitored_barriers_;
 };
 

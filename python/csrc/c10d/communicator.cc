@@ -309,6 +309,11 @@ std::string Communicator::failure() const {
   return comm_ == nullptr ? "" : occlGetLastError(comm_);
 }
 
+std::string Communicator::failure_unless_busy() const {
+  const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+  return !lock.owns_lock() || comm_ == nullptr ? "" : occlGetLastError(comm_);
+}
+
 bool Communicator::nobody_is_missing() const {
   if (all_joined()) {
     return true;

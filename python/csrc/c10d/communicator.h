@@ -95,6 +95,8 @@ class Communicator final : public c10::intrusive_ptr_target {
   occlResult_t async_error() const;
   // What it has failed with; "" while it is good. Thread-safe.
   std::string failure() const;
+  // The same, or "" while it is destroyed.
+  std::string failure_unless_busy() const;
 
   // As log_failure, with what every rank did last; the group's first failure only. Thread-safe;
   // never waits for a lock.

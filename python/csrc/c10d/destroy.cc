@@ -77,7 +77,7 @@ class ProcessGroupOCCL::Patience {
 };
 
 bool ProcessGroupOCCL::everybody_is_leaving() {
-  const StoreDeadline deadline(kSignalInterval);
+  const StoreMoment moment(kSignalInterval);
   try {
     const std::string prefix = "occl/leaving/" + incarnation_ + "/";
     store_->set(prefix + std::to_string(rank_), "1");

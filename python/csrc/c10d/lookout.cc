@@ -70,7 +70,7 @@ bool Lookout::told(int rank) {
 }
 
 void Lookout::look() {
-  const StoreDeadline deadline(kSignalInterval);
+  const StoreMoment moment(kSignalInterval);
   try {
     std::erase_if(wanted_, [this](int rank) { return told(rank); });
   } catch (const StoreSilence&) {

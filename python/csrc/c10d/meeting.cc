@@ -126,7 +126,7 @@ c10::intrusive_ptr<Communicator> ProcessGroupOCCL::joined_communicator(c10::Devi
   const std::lock_guard<std::mutex> lock(state_mutex_);
   joining_ = false;
   if (!aborted_.empty()) {
-    made->abort_for_user(c10::str("group '", pg_uid_, "' was aborted ", aborted_));
+    made->abort_for_user(abort_reason());
   }
   first_device_ = first_device_ < 0 ? device : first_device_;
   reports_->forget(FailureReports::Of::kGroup);
@@ -140,7 +140,7 @@ std::string ProcessGroupOCCL::find_dead(const std::vector<int>& ranks) {
       announcements.push_back({roll_, global_rank(*this, rank), rank, {}});
     }
   }
-  const StoreDeadline deadline(kLookPatience);
+  const StoreMoment moment(kLookPatience);
   try {
     return Presence(std::move(announcements)).find_no_show().why;
   } catch (const StoreSilence&) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <fstream>
 #include <iterator>
@@ -58,6 +59,8 @@ std::string start_of(long long pid) {
   return field;
 }
 
+// For telling what is known of them.
+constexpr std::chrono::milliseconds kTellPatience{500};
 // Characters about ranks that have not come.
 constexpr std::size_t kMaxTold = 1000;
 
@@ -107,7 +110,7 @@ void ToldWait::given_up() {
 }
 
 void ToldWait::set(const std::string& text) const {
-  const StoreDeadline deadline(kSignalInterval);  // others only know less
+  const StoreMoment moment(kSignalInterval);  // others only know less
   try {
     own_.store->set(wait_key_of(own_.global_rank),
                     std::vector<std::uint8_t>(text.begin(), text.end()));
@@ -246,6 +249,7 @@ Presence::Process Presence::find(int rank) {
 }
 
 std::string Presence::tell_of(const std::vector<int>& missing, const char* runs_and) {
+  const StoreMoment moment(kTellPatience);
   std::string text;
   for (const int rank : missing) {
     if (text.size() > kMaxTold) {

@@ -24,6 +24,7 @@ namespace {
 struct Groups {
   std::mutex mutex;
   std::vector<ProcessGroupOCCL*> live;  // in the order in which they were made
+  std::atomic<std::uint64_t> next_id{1};
 };
 Groups& groups() {
   static auto* const instance = new Groups;
@@ -40,6 +41,7 @@ bool OptionsOCCL::nan_check_default() {
 ProcessGroupOCCL::ProcessGroupOCCL(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                                    c10::intrusive_ptr<OptionsOCCL> options)
     : Backend(rank, size),
+      id_(groups().next_id++),
       options_(std::move(options)),
       members_(c10::Join(",", options_->global_ranks_in_group)),
       roll_(store_of_attempt(TimedStore::of(std::move(store)))),
@@ -61,7 +63,7 @@ ProcessGroupOCCL::ProcessGroupOCCL(c10::intrusive_ptr<c10d::Store> store, int ra
 
 void ProcessGroupOCCL::enter_store() {
   const std::uint64_t own = global_rank(*this, rank_);
-  const StoreDeadline deadline(options_->timeout);
+  const StoreDeadline deadline(Clock::now() + options_->timeout);
   try {
     if (size_ > 1) {
       // First: who dies before that has told nobody who it is.
@@ -121,6 +123,16 @@ void ProcessGroupOCCL::setGroupUid(const std::string& pg_uid) {
 std::uint64_t ProcessGroupOCCL::global_rank(const ProcessGroupOCCL& group, int rank) {
   const auto& ranks = group.options_->global_ranks_in_group;
   return ranks.empty() ? static_cast<std::uint64_t>(rank) : ranks[static_cast<std::size_t>(rank)];
+}
+
+void ProcessGroupOCCL::with_live_group(std::uint64_t id,
+                                       const std::function<void(ProcessGroupOCCL&)>& use) {
+  const std::lock_guard<std::mutex> lock(groups().mutex);
+  const auto found = std::find_if(groups().live.begin(), groups().live.end(),
+                                  [id](const ProcessGroupOCCL* group) { return group->id_ == id; });
+  if (found != groups().live.end()) {
+    use(**found);
+  }
 }
 
 Announcement ProcessGroupOCCL::own_announcement() {

@@ -74,6 +74,16 @@ class ProcessGroupOCCL final : public c10d::Backend {
   // none is known to. Does not block; throws what the store throws. (meeting.cc)
   std::string find_dead(const std::vector<int>& ranks);
 
+  // "... was aborted by rank 1 of 2" once a rank has aborted the group, this one or another; ""
+  // otherwise, or if it lives no more. From any thread, also one that must not be the last to hold
+  // a group. Asks the store for a moment, where that is allowed.
+  enum class Asks { kNobody, kStoreOfTorch, kAnyStore };
+  static std::string find_abort(std::uint64_t group_id, Asks asks);
+  // Of this process's groups, none has it again.
+  std::uint64_t id() const { return id_; }
+  // Where the other ranks say who they are.
+  std::vector<Announcement> announcements_of_peers();
+
   // ---- parts of the group (subgroups.cc)
   c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
                                     const std::vector<int>& ranks,
@@ -173,6 +183,9 @@ class ProcessGroupOCCL final : public c10d::Backend {
   void throw_if_aborted() const;  // with state_mutex_ held
   // Where a rank says so that aborts it before all have met.
   std::string aborted_key() const { return "occl/aborted/" + incarnation_; }
+  std::string abort_reason() const;  // with state_mutex_ held
+  // As find_abort, without the store. Does not wait for whoever destroys the group.
+  std::string find_known_abort();
   // Tells of a failure on this rank, if it is the first of its kind (meeting.cc).
   void report(FailureReports::Of of, const std::string& message);
   // Does what may end because the group fails, or has failed.
@@ -182,7 +195,6 @@ class ProcessGroupOCCL final : public c10d::Backend {
   void report_unissued(const Call& call, const std::shared_ptr<const GroupIdentity>& group,
                        bool is_point_to_point, const std::string& message);
   FlightRecorder::Operation flight_operation(const Call& call) const;  // without its place
-  std::vector<Announcement> announcements_of_peers();
   static std::uint64_t global_rank(const ProcessGroupOCCL& group, int rank);
   // Says there who this rank is, and counts its groups.
   void enter_store();
@@ -210,6 +222,8 @@ class ProcessGroupOCCL final : public c10d::Backend {
   WorkPtr receive(Tensors& tensors, int source, int tag, c10d::OpType type);
   WorkPtr all_reduce_many(Tensors& tensors, const c10d::AllreduceOptions& opts, const char* name);
   static std::vector<c10::intrusive_ptr<ProcessGroupOCCL>> live_groups();
+  // Unless it lives no more; it does not end meanwhile.
+  static void with_live_group(std::uint64_t id, const std::function<void(ProcessGroupOCCL&)>& use);
   // Another thread may hold it for as long as ranks are missing in the group's first use: Ctrl-C
   // ends the wait for it.
   using Order = std::unique_lock<std::timed_mutex>;
@@ -227,6 +241,7 @@ class ProcessGroupOCCL final : public c10d::Backend {
                                                   c10::intrusive_ptr<OptionsOCCL> options,
                                                   c10::DeviceIndex device, occlComm_t comm);
 
+  const std::uint64_t id_;
   const c10::intrusive_ptr<OptionsOCCL> options_;
   const std::string members_;  // their global ranks, "4,7"; "": all of the world
   // Where each rank says which group of this name it makes, by its global rank.

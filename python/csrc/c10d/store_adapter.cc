@@ -87,7 +87,9 @@ occlResult_t StoreAdapter::get(void* context, const char* key, void* value, size
     self->silence_.clear();
     return result;
   } catch (const StoreSilence& silence) {
-    self->silence_ = silence.what_without_backtrace();
+    if (silence.is_long()) {
+      self->silence_ = silence.what_without_backtrace();
+    }
     return StoreDeadline::is_given_up() ? self->keep_error() : occlTimeout;
   } catch (...) {
     return self->keep_error();
@@ -154,7 +156,7 @@ NoShow StoreAdapter::find_no_show() {
     return {};
   }
   next_look_ = now + kPresenceInterval;
-  const StoreDeadline deadline(kSignalInterval);
+  const StoreMoment moment(kSignalInterval);
   try {
     return presence_->find_no_show([this](int rank) { return store_->check({left_key(rank)}); });
   } catch (const StoreSilence&) {

@@ -26,10 +26,11 @@ namespace {
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 using Clock = std::chrono::steady_clock;
 
-// For a call after the deadline.
-constexpr std::chrono::milliseconds kGrace{40};
-// For one behind another that has had no answer.
-constexpr std::chrono::milliseconds kGraceInQueue{5};
+// A store that owes an answer for so long is taken to be silent.
+constexpr std::chrono::milliseconds kSilent{500};
+// For a call after the deadline: of a store that answers, and of one that is silent.
+constexpr std::chrono::milliseconds kGrace{200};
+constexpr std::chrono::milliseconds kGraceOfSilent{5};
 
 thread_local StoreDeadline* innermost = nullptr;
 
@@ -40,8 +41,11 @@ StorePtr below_prefixes(const StorePtr& store) {
   return prefixed == nullptr ? store : prefixed->getUnderlyingNonPrefixStore();
 }
 
-StoreDeadline::StoreDeadline(Clock::time_point end, std::function<bool()> is_over)
-    : end_(end), is_over_(std::move(is_over)), outer_(std::exchange(innermost, this)) {}
+StoreDeadline::StoreDeadline(Clock::time_point end, std::function<bool()> is_over, bool is_moment)
+    : end_(end),
+      is_over_(std::move(is_over)),
+      is_moment_(is_moment),
+      outer_(std::exchange(innermost, this)) {}
 
 StoreDeadline::~StoreDeadline() { innermost = outer_; }
 
@@ -60,12 +64,14 @@ bool StoreDeadline::is_given_up() {
   return false;
 }
 
-Clock::time_point StoreDeadline::first_end(Clock::time_point otherwise) {
-  Clock::time_point first = innermost == nullptr ? otherwise : innermost->end_;
+StoreDeadline::Limits StoreDeadline::limits(Clock::time_point otherwise) {
+  Limits limits{Clock::time_point::max(), Clock::time_point::max()};
   for (const StoreDeadline* one = innermost; one != nullptr; one = one->outer_) {
-    first = std::min(first, one->end_);
+    Clock::time_point& limit = one->is_moment_ ? limits.moment : limits.end;
+    limit = std::min(limit, one->end_);
   }
-  return first;
+  const bool any = limits.end != Clock::time_point::max();
+  return {any ? limits.end : otherwise, limits.moment};
 }
 
 // Asks one connection, whose answers come one at a time.
@@ -108,8 +114,8 @@ class TimedStore::Thread {
   Thread& operator=(const Thread&) = delete;
 
   // "the store at localhost:29500 has not answered for 2000 ms; pid 4711, which serves it, is
-  // stopped", for a question asked then.
-  std::string tell_silence(Clock::time_point asked);
+  // stopped".
+  std::string tell_silence(Clock::duration silent);
 
   Ticket post(std::function<void()> ask) {
     auto ticket = std::make_shared<std::function<void()>>(std::move(ask));
@@ -125,10 +131,10 @@ class TimedStore::Thread {
     std::erase(state_->waiting, ticket);
   }
 
-  // Since when the store owes an answer; the epoch if it owes none.
-  Clock::time_point silent_since() const {
+  // How long the store has owed an answer.
+  Clock::duration silent_for() const {
     const std::lock_guard<std::mutex> lock(state_->mutex);
-    return state_->asked == nullptr ? Clock::time_point() : state_->asked_at;
+    return state_->asked == nullptr ? Clock::duration(0) : Clock::now() - state_->asked_at;
   }
 
  private:
@@ -168,9 +174,7 @@ class TimedStore::Thread {
   std::thread thread_;
 };
 
-std::string TimedStore::Thread::tell_silence(Clock::time_point asked) {
-  const Clock::time_point since = silent_since();
-  const auto silent = Clock::now() - (since == Clock::time_point() ? asked : since);
+std::string TimedStore::Thread::tell_silence(Clock::duration silent) {
   const std::string told =
       c10::str(" has not answered for ",
                std::chrono::duration_cast<std::chrono::milliseconds>(silent).count(), " ms; ");
@@ -231,8 +235,10 @@ TimedStore::TimedStore(StorePtr store, std::shared_ptr<Thread> thread)
     : Store(store->getTimeout()), store_(std::move(store)), thread_(std::move(thread)) {}
 
 void TimedStore::throw_silence(Clock::time_point asked) const {
+  // The question before this one may be the one that waits.
+  const auto silent = std::max(thread_->silent_for(), Clock::now() - asked);
   throw StoreSilence({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)},
-                     thread_->tell_silence(asked));
+                     thread_->tell_silence(silent), silent >= kSilent);
 }
 
 // The answer, or an exception of the store, is the question's; the thread may be the last to use
@@ -244,15 +250,16 @@ auto TimedStore::ask(F question) {
       [store = store_, question = std::move(question)] { return question(*store); });
   std::future<Answer> answer = task->get_future();
   const auto asked = Clock::now();
-  const bool in_queue = thread_->silent_since() != Clock::time_point();
+  const bool silent = thread_->silent_for() >= kSilent;
   const Thread::Ticket ticket = thread_->post([task] { (*task)(); });
   task.reset();
-  const auto grace = asked + (in_queue ? kGraceInQueue : kGrace);
+  const StoreDeadline::Limits limits = StoreDeadline::limits(asked + getTimeout());
+  const auto grace = asked + (silent ? kGraceOfSilent : kGrace);
+  const bool is_moment = limits.moment != Clock::time_point::max();
   auto next_look = asked + kSignalInterval;
   while (true) {
-    const bool given_up = StoreDeadline::is_given_up();
     const auto end =
-        given_up ? grace : std::max(grace, StoreDeadline::first_end(asked + getTimeout()));
+        std::min(limits.moment, StoreDeadline::is_given_up() ? grace : std::max(grace, limits.end));
     if (answer.wait_until(std::min(end, next_look)) == std::future_status::ready) {
       return answer.get();
     }
@@ -262,6 +269,9 @@ auto TimedStore::ask(F question) {
       throw_silence(asked);
     }
     next_look = now + kSignalInterval;
+    if (is_moment) {
+      continue;
+    }
     try {
       check_signals();
     } catch (...) {

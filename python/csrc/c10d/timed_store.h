@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
 #include <vector>
 
 namespace torch_openreg {
@@ -19,7 +20,13 @@ namespace torch_openreg {
 // The store has not answered in time. What was asked may still happen.
 class StoreSilence final : public c10::DistStoreError {
  public:
-  using DistStoreError::DistStoreError;
+  StoreSilence(c10::SourceLocation where, const std::string& what, bool is_long)
+      : DistStoreError(where, what), is_long_(is_long) {}
+  // It has owed an answer for half a second: not just late.
+  bool is_long() const { return is_long_; }
+
+ private:
+  bool is_long_;
 };
 
 // While it lives, calls of this thread of a TimedStore end at `end`, or once `is_over` says so
@@ -29,9 +36,8 @@ class StoreSilence final : public c10::DistStoreError {
 class StoreDeadline {
  public:
   explicit StoreDeadline(std::chrono::steady_clock::time_point end,
-                         std::function<bool()> is_over = {});
-  explicit StoreDeadline(std::chrono::milliseconds patience)
-      : StoreDeadline(std::chrono::steady_clock::now() + patience) {}
+                         std::function<bool()> is_over = {})
+      : StoreDeadline(end, std::move(is_over), /*is_moment=*/false) {}
   ~StoreDeadline();
   StoreDeadline(const StoreDeadline&) = delete;
   StoreDeadline& operator=(const StoreDeadline&) = delete;
@@ -40,15 +46,30 @@ class StoreDeadline {
   static void give_up();
   // Whether one has been given up, or is_over said so; `end` aside.
   static bool is_given_up();
-  // The first end, or `otherwise`.
-  static std::chrono::steady_clock::time_point first_end(
-      std::chrono::steady_clock::time_point otherwise);
+  // What a call has that is asked now.
+  struct Limits {
+    std::chrono::steady_clock::time_point end;     // of deadlines; otherwise the one given
+    std::chrono::steady_clock::time_point moment;  // its end; time_point::max()
+  };
+  static Limits limits(std::chrono::steady_clock::time_point otherwise);
+
+ protected:
+  StoreDeadline(std::chrono::steady_clock::time_point end, std::function<bool()> is_over,
+                bool is_moment);
 
  private:
   const std::chrono::steady_clock::time_point end_;
   const std::function<bool()> is_over_;
+  const bool is_moment_;
   bool given_up_ = false;
   StoreDeadline* const outer_;
+};
+
+// For what may as well not be known: its end is the end, and Ctrl-C is left to others.
+class StoreMoment final : public StoreDeadline {
+ public:
+  explicit StoreMoment(std::chrono::milliseconds patience)
+      : StoreDeadline(std::chrono::steady_clock::now() + patience, {}, /*is_moment=*/true) {}
 };
 
 // The store below the prefixes of `store`.
