@@ -3,6 +3,7 @@
 import datetime
 import os
 import signal
+import threading
 
 import torch
 import torch.distributed as dist
@@ -169,10 +170,13 @@ class SymmetricMemoryTest(RankTestCase):
     def test_a_rank_that_does_not_come_to_the_rendezvous(self):
         self.init(timeout=_SHORT)
         dist.barrier()
+        store = dist.group.WORLD.get_group_store()
         if self.rank == 0:
-            tensor = symm_mem.empty(10, device=self.device)
-            with self.raises(dist.DistBackendError, "rank 1 did not come within 2000 ms"):
-                symm_mem.rendezvous(tensor, dist.group.WORLD)
+            told = "rank 1 did not come within 2000 ms", ") runs"
+            with self.raises(dist.DistBackendError, *told):
+                self.setup_memory(10)
+            store.set("over", "")
+        store.wait(["over"])
 
     def test_a_signal_that_does_not_come(self):
         self.init()
@@ -218,7 +222,67 @@ class OwnDevicesTest(SymmetricMemoryTest):
         return super().init(*arguments, **options)
 
 
+class AbortTest(RankTestCase):
+    """Rank 0 waits long, and the group is aborted, by which rank ever."""
+
+    def waits_until_abort(self, aborts, met, prepare, wait):
+        self.init()
+        if met:
+            dist.barrier()
+        prepared = prepare()
+        store = dist.group.WORLD.get_group_store()
+        abort = threading.Timer(0.3, self.backend().abort)
+        if self.rank == 1:
+            store.wait(["waits"])
+        if self.rank == aborts:
+            abort.start()
+        if self.rank == 0:
+            store.set("waits", "")
+            with self.raises(dist.DistBackendError, f"was aborted by rank {aborts} of 2"):
+                wait(prepared)
+            store.set("over", "")
+        store.wait(["over"])
+        if self.rank == aborts:
+            abort.join()
+
+    def memory(self):
+        tensor = symm_mem.empty(10, device=self.device)
+        return symm_mem.rendezvous(tensor, dist.group.WORLD)
+
+    def wait_for_signal(self, handle):
+        handle.wait_signal(1, channel=4)
+        torch.openreg.synchronize()
+
+    def test_a_rendezvous(self):
+        self.waits_until_abort(1, False, lambda: None, lambda _: self.memory())
+
+    def test_a_rendezvous_of_a_group_that_has_met(self):
+        self.waits_until_abort(1, True, lambda: None, lambda _: self.memory())
+
+    def test_a_rendezvous_of_the_rank_itself(self):
+        self.waits_until_abort(0, True, lambda: None, lambda _: self.memory())
+
+    def test_a_signal(self):
+        self.waits_until_abort(1, False, self.memory, self.wait_for_signal)
+
+    def test_a_signal_of_a_group_that_has_met(self):
+        self.waits_until_abort(1, True, self.memory, self.wait_for_signal)
+
+    def test_a_signal_of_the_rank_itself(self):
+        self.waits_until_abort(0, False, self.memory, self.wait_for_signal)
+
+
 class DeathTest(RankTestCase):
+    def test_a_rendezvous_ends_when_a_peer_has_died(self):
+        self.init()
+        dist.barrier()
+        if self.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        tensor = symm_mem.empty(10, device=self.device)
+        told = "rendezvous of symmetric memory", "rank 0 of 2", "rank 1 (pid ", "ended before it"
+        with self.raises(dist.DistBackendError, *told):
+            symm_mem.rendezvous(tensor, dist.group.WORLD)
+
     def test_a_barrier_ends_when_a_peer_has_died(self):
         self.init()
         tensor = symm_mem.empty(10, device=self.device)

@@ -11,8 +11,7 @@
 #include <utility>
 
 #include "python/csrc/c10d/errors.h"
-#include "python/csrc/c10d/group_store.h"
-#include "python/csrc/c10d/store_adapter.h"
+#include "python/csrc/c10d/symmetric_trade.h"
 #include "python/csrc/runtime/device.h"
 #include "python/csrc/runtime/status.h"
 
@@ -32,71 +31,6 @@ struct BlockCard {
   ProcessCard process;
   orIpcMemHandle_t handle;
 };
-
-// The ranks of a group trade values through the group's store, each under a deadline.
-class Trade {
- public:
-  Trade(const c10::intrusive_ptr<c10d::ProcessGroup>& group, std::chrono::milliseconds timeout,
-        std::string what)
-      : adapter_(meet_in_store(group, timeout)),
-        rank_(group->getRank()),
-        timeout_(timeout),
-        what_(std::move(what)) {}
-
-  void put(const char* kind, const void* value, std::size_t bytes) {
-    const StoreDeadline deadline(timeout_);
-    const occlStore_t* const store = adapter_->interface();
-    adapter_->rethrow_if(store->set(store->context, key(kind, rank_).c_str(), value, bytes));
-  }
-
-  std::size_t get(const char* kind, int rank, void* value, std::size_t capacity) {
-    const StoreDeadline deadline(timeout_);
-    const occlStore_t* const store = adapter_->interface();
-    std::size_t bytes = 0;
-    const occlResult_t result = store->get(store->context, key(kind, rank).c_str(), value, capacity,
-                                           &bytes, timeout_.count());
-    if (result == occlTimeout) {
-      C10_THROW_ERROR(DistBackendError, c10::str(what_, ": rank ", rank, " did not come within ",
-                                                 timeout_.count(), " ms", adapter_->tell_of({})));
-    }
-    adapter_->rethrow_if(result);
-    return bytes;
-  }
-
- private:
-  static std::string key(const char* kind, int rank) { return c10::str(kind, "/", rank); }
-
-  static std::unique_ptr<StoreAdapter> meet_in_store(
-      const c10::intrusive_ptr<c10d::ProcessGroup>& group, std::chrono::milliseconds timeout) {
-    GroupIdentity identity;
-    identity.name = group->getGroupName();
-    identity.rank = group->getRank();
-    identity.size = group->getSize();
-    const Occasion occasion{identity, "rendezvous of symmetric memory"};
-    const StoreDeadline deadline(timeout);
-    try {
-      auto adapter = std::make_unique<StoreAdapter>(
-          TimedStore::of(store_of_attempt(group->getStore())), identity.rank, "symmetric_memory");
-      adapter->set_occasion(occasion);
-      return adapter;
-    } catch (const StoreSilence& silence) {
-      throw_failure(occlTimeout, occasion.failure(occlTimeout, silence.what_without_backtrace()));
-    }
-  }
-
-  const std::unique_ptr<StoreAdapter> adapter_;
-  const int rank_;
-  const std::chrono::milliseconds timeout_;
-  const std::string what_;
-};
-
-std::chrono::milliseconds timeout_of(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
-  try {
-    return group->getBackend(c10::DeviceType::PrivateUse1)->getBackendOptions()->timeout;
-  } catch (const c10::Error&) {
-    return std::chrono::milliseconds(kBackendDefaultTimeout);  // no backend, or one without options
-  }
-}
 
 BlockCard card_of(const SymmetricBlock& block) {
   BlockCard card{};
@@ -157,7 +91,7 @@ void put_addresses_on_device(SymmetricPeers* peers) {
 
 void meet(const c10::intrusive_ptr<c10d::ProcessGroup>& group, SymmetricPeers* peers) {
   const std::string what = "symmetric memory rendezvous of " + peers->to_string();
-  Trade trade(group, timeout_of(group), what);
+  SymmetricTrade trade(*group, what);
 
   const BlockCard own = card_of(*peers->own);
   trade.put("block", &own, sizeof(own));

@@ -31,6 +31,8 @@ constexpr std::size_t kPadAlignment = 512;
 constexpr int kSpins = 200;
 // The longest sleep before looking again: a kernel of the user may store a signal without waking.
 constexpr long kNap_ns = 1'000'000;
+// So often it is asked whether the group has been aborted.
+constexpr std::chrono::milliseconds kAbortInterval{100};
 
 std::size_t round_up(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) / unit * unit;
@@ -83,6 +85,7 @@ class SignalTask final : public DeferredTask {
         return;
       }
     }
+    auto next_look = Clock::now() + kAbortInterval;
     while (!try_exchange(signal)) {
       const timespec nap{0, kNap_ns};
       syscall(SYS_futex, signal.word, FUTEX_WAIT, signal.to, &nap, nullptr, 0);
@@ -96,7 +99,14 @@ class SignalTask final : public DeferredTask {
                               peers_->processes[static_cast<std::size_t>(signal.peer)].pid(),
                               ") has ended"));
       }
-      if (Clock::now() >= deadline) {
+      const auto now = Clock::now();
+      if (now >= next_look) {
+        if (const std::string why = peers_->find_abort(); !why.empty()) {
+          fail(signal, why);
+        }
+        next_look = now + kAbortInterval;
+      }
+      if (now >= deadline) {
         fail(signal,
              c10::str("rank ", signal.peer, " did not come within ", timeout_.count(), " ms"));
       }
@@ -130,20 +140,6 @@ Signal take(const SymmetricPeers& peers, int from, int channel) {
   return {signal_word(peers, peers.rank, channel, from), 1, 0, from};
 }
 
-// The groups of other backends have symmetric memory as well, and tell of their failures
-// themselves.
-std::function<void(const std::string&)> reporter_of(c10d::ProcessGroup& group) {
-  try {
-    const auto backend = group.getBackend(c10::DeviceType::PrivateUse1);
-    if (auto* const occl = dynamic_cast<ProcessGroupOCCL*>(backend.get())) {
-      return occl->reporter(FailureReports::Of::kSymmetricMemory);
-    }
-  } catch (const c10::Error&) {
-    // It has none for this device.
-  }
-  return [](const std::string&) {};
-}
-
 void free_device_memory(void* memory) {
   if (memory != nullptr && !in_bad_fork()) {
     OR_WARN(orFree(memory));
@@ -151,6 +147,15 @@ void free_device_memory(void* memory) {
 }
 
 }  // namespace
+
+ProcessGroupOCCL* backend_of(c10d::ProcessGroup& group) {
+  try {
+    return dynamic_cast<ProcessGroupOCCL*>(
+        group.getBackend(c10::DeviceType::PrivateUse1).get());  // `group` holds it
+  } catch (const c10::Error&) {
+    return nullptr;  // it has none for this device
+  }
+}
 
 SymmetricBlock::SymmetricBlock(std::size_t bytes, c10::DeviceIndex on, std::string group)
     : buffer_bytes(bytes),
@@ -176,7 +181,16 @@ SymmetricPeers::Import::~Import() {
 }
 
 SymmetricPeers::SymmetricPeers(const c10::intrusive_ptr<c10d::ProcessGroup>& owner)
-    : group(owner), report(reporter_of(*owner)), rank(owner->getRank()), size(owner->getSize()) {}
+    : group(owner), rank(owner->getRank()), size(owner->getSize()) {
+  // The groups of other backends have symmetric memory as well, and tell of their failures
+  // themselves.
+  auto* const occl = backend_of(*owner);
+  report = occl == nullptr ? [](const std::string&) {}
+                           : occl->reporter(FailureReports::Of::kSymmetricMemory);
+  find_abort = [id = occl == nullptr ? 0 : occl->id()] {
+    return ProcessGroupOCCL::find_abort(id, ProcessGroupOCCL::Asks::kStoreOfTorch);
+  };
+}
 
 SymmetricPeers::~SymmetricPeers() { free_device_memory(static_cast<void*>(buffers_on_device)); }
 

@@ -17,6 +17,11 @@
 
 namespace torch_openreg {
 
+class ProcessGroupOCCL;
+
+// The group's backend for this device; nullptr if it has none, or another.
+ProcessGroupOCCL* backend_of(c10d::ProcessGroup& group);
+
 // One allocation of this rank: [buffer | signal pad]. Freed with the last reference.
 struct SymmetricBlock {
   SymmetricBlock(std::size_t buffer_bytes, c10::DeviceIndex device, std::string default_group);
@@ -52,6 +57,7 @@ struct SymmetricPeers {
   c10::weak_intrusive_ptr<c10d::ProcessGroup> group;  // a later group may have the same name
   std::string group_name;
   std::function<void(const std::string&)> report;  // tells of a failure, if it is the first
+  std::function<std::string()> find_abort;         // why the group is over, "" while it is not
   const int rank;
   const int size;
 
@@ -65,9 +71,9 @@ struct SymmetricPeers {
 
 // Signals are 32-bit words of the pads: word (channel * ranks + source) of rank r's pad is set to 1
 // by `source` and set back to 0 by r. All three synchronisations are stream-ordered on the current
-// stream of the memory's device and return without waiting; a failure (timeout, a peer's end) is
-// raised by the next synchronise of that stream. timeout_ms 0 stands for torch.distributed's
-// default timeout of 30 minutes, where CUDA's waits for ever. Thread-safe.
+// stream of the memory's device and return without waiting; a failure (timeout, a peer's end, an
+// abort of the group) is raised by the next synchronise of that stream. timeout_ms 0 stands for
+// torch.distributed's default timeout of 30 minutes, where CUDA's waits for ever. Thread-safe.
 class SymmetricMemoryOCCL final : public c10d::symmetric_memory::SymmetricMemory {
  public:
   SymmetricMemoryOCCL(std::shared_ptr<const SymmetricPeers> peers, std::size_t offset_bytes)
