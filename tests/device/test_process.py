@@ -69,15 +69,29 @@ def test_a_forked_child_leaves_its_parents_group_alone():
         work.wait()
         torch.openreg.synchronize()
 
-        def use():
-            try:
-                dist.all_reduce(tensor)
-            except RuntimeError as error:
-                assert "Cannot re-initialize openreg in forked subprocess" in str(error), error
-            else:
-                raise AssertionError("a collective ran in a forked child")
+        import datetime
+        backend = dist.group.WORLD._get_backend(torch.device("openreg"))
+        short = datetime.timedelta(seconds=1)
 
-        ends = [use, dist.destroy_process_group, dist.distributed_c10d._abort_process_group]
+        def use():
+            for call in (
+                lambda: dist.all_reduce(tensor),
+                lambda: backend.monitored_barrier(short),
+                lambda: work.wait(short),
+                work.wait,
+            ):
+                try:
+                    call()
+                except RuntimeError as error:
+                    assert "Cannot re-initialize openreg in forked subprocess" in str(error), error
+                else:
+                    raise AssertionError("a collective ran in a forked child")
+
+        def look():
+            backend._set_default_timeout(short)
+            assert str(backend.get_error()) != "ErrorType.SUCCESS", backend.get_error()
+
+        ends = [use, look, dist.destroy_process_group, dist.distributed_c10d._abort_process_group]
         for end in [*ends, lambda: None]:
             sys.stdout.flush()
             pid = os.fork()

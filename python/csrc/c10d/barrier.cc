@@ -207,6 +207,7 @@ class ProcessGroupOCCL::MonitoredBarrier {
 };
 
 void ProcessGroupOCCL::monitoredBarrier(const c10d::BarrierOptions& opts, bool /*wait_all_ranks*/) {
+  ensure_initialized();  // not in a forked child
   const GilReleaseForWait no_gil;
   const auto group = identity();
   TORCH_CHECK_VALUE(store_ != nullptr, "ProcessGroupOCCL needs a store for monitored_barrier");

@@ -169,7 +169,7 @@ void Communicator::await_ranks(const Occasion& occasion) {
 
 std::vector<int> Communicator::absent(int size) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return comm_ == nullptr ? std::vector<int>() : ranks_without_process(comm_, size);
+  return comm() == nullptr ? std::vector<int>() : ranks_without_process(comm_, size);
 }
 
 void Communicator::look_for(c10::ArrayRef<PointToPointKey> keys, const GroupIdentity& group) {
@@ -201,7 +201,7 @@ Communicator::~Communicator() {
 
 occlComm_t Communicator::handle() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return comm_;
+  return comm();
 }
 
 Communicator::PointToPointSlot& Communicator::free_slot() {
@@ -271,7 +271,7 @@ occlRedOp_t Communicator::premul_sum(const c10d::ReduceOp& op, c10::ScalarType d
 
 void Communicator::abort(const std::string& reason) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (comm_ != nullptr) {
+  if (comm() != nullptr) {
     occlCommAbort(comm_, reason.c_str());
   }
 }
@@ -289,7 +289,7 @@ void Communicator::tell_if_failed() const {
 
 void Communicator::set_timeout(std::chrono::milliseconds timeout) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (comm_ != nullptr) {
+  if (comm() != nullptr) {
     const occlResult_t result = occlCommSetTimeout(comm_, timeout.count());
     TORCH_CHECK(result == occlSuccess, "occlCommSetTimeout: ", occlGetLastError(nullptr));
   }
@@ -298,7 +298,7 @@ void Communicator::set_timeout(std::chrono::milliseconds timeout) {
 occlResult_t Communicator::async_error() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   occlResult_t error = occlAborted;
-  if (comm_ != nullptr && occlCommGetAsyncError(comm_, &error) != occlSuccess) {
+  if (comm() != nullptr && occlCommGetAsyncError(comm_, &error) != occlSuccess) {
     error = occlInternalError;
   }
   return error;
@@ -306,12 +306,12 @@ occlResult_t Communicator::async_error() const {
 
 std::string Communicator::failure() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return comm_ == nullptr ? "" : occlGetLastError(comm_);
+  return comm() == nullptr ? "" : occlGetLastError(comm_);
 }
 
 std::string Communicator::failure_unless_busy() const {
   const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
-  return !lock.owns_lock() || comm_ == nullptr ? "" : occlGetLastError(comm_);
+  return !lock.owns_lock() || comm() == nullptr ? "" : occlGetLastError(comm_);
 }
 
 bool Communicator::nobody_is_missing() const {
@@ -320,7 +320,7 @@ bool Communicator::nobody_is_missing() const {
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   int all = 1;
-  return comm_ == nullptr || occlCommAllJoined(comm_, &all) != occlSuccess || all == 1;
+  return comm() == nullptr || occlCommAllJoined(comm_, &all) != occlSuccess || all == 1;
 }
 
 void Communicator::report_first_failure(const GroupIdentity& group,
@@ -342,7 +342,7 @@ void Communicator::log_failure(const GroupIdentity& group, const std::string& me
   try {
     // Destroying waits for operations, and this may be the end of one.
     const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
-    if (lock.owns_lock() && comm_ != nullptr) {
+    if (lock.owns_lock() && comm() != nullptr) {
       history = history_of_all_ranks(comm_, group.size);
     }
   } catch (const std::exception&) {
@@ -355,7 +355,7 @@ std::string Communicator::tell_wait(occlRequest_t request) const {
   char text[2048] = "";
   const std::lock_guard<std::mutex> lock(mutex_);
   const bool told = occlRequestTellWait != nullptr &&  // an extra of OCCL's
-                    comm_ != nullptr &&
+                    comm() != nullptr &&
                     occlRequestTellWait(comm_, request, text, sizeof(text)) == occlSuccess;
   return told ? text : "";
 }
@@ -364,7 +364,7 @@ void Communicator::destroy() {
   failures_->end();
   lookout_.reset();  // it uses comm_
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (comm_ != nullptr) {
+  if (comm() != nullptr) {
     occlCommDestroy(std::exchange(comm_, nullptr));
   }
 }

@@ -20,6 +20,7 @@
 #include "python/csrc/c10d/failure_report.h"
 #include "python/csrc/c10d/lookout.h"
 #include "python/csrc/c10d/store_adapter.h"
+#include "python/csrc/runtime/device.h"
 #include "python/csrc/runtime/stream.h"
 
 namespace torch_openreg {
@@ -131,6 +132,8 @@ class Communicator final : public c10::intrusive_ptr_target {
   };
 
   PointToPointSlot& free_slot();
+  // comm_, but nullptr in a forked child: it is the parent's. With mutex_ held.
+  occlComm_t comm() const { return in_bad_fork() ? nullptr : comm_; }
 
   const Settings settings_;
   const FailureOwnerPtr failures_ = std::make_shared<FailureOwner>();

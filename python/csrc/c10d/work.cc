@@ -265,15 +265,15 @@ bool WorkOCCL::wait_on_host(Clock::time_point deadline) {
 }
 
 bool WorkOCCL::wait(std::chrono::milliseconds timeout) {
+  ensure_initialized();  // not in a forked child
   const bool limited = timeout != kNoTimeout && timeout.count() > 0;
   if (limited || description_.blocks_host) {
     const auto deadline = limited ? Clock::now() + timeout : Clock::time_point::max();
     if (!wait_on_host(deadline)) {
-      C10_THROW_ERROR(
-          DistBackendError,
-          failure_message(*group_, description_.name, description_.sequence, occlTimeout,
-                          c10::str("wait(timeout) of ", timeout.count(), " ms is over", tell_wait(),
-                                   "; the operation goes on")));
+      const std::string detail = c10::str("wait(timeout) of ", timeout.count(), " ms is over",
+                                          tell_wait(), "; the operation goes on");
+      throw_failure(occlTimeout, failure_message(*group_, description_.name, description_.sequence,
+                                                 occlTimeout, detail));
     }
     sanitizer::host_saw_work(this);
   }
