@@ -131,8 +131,8 @@ std::string ProcessGroupOCCL::find_abort(std::uint64_t group_id, Asks asks) {
   const StoreMoment moment(kSignalInterval);
   try {
     return store->check({key}) ? store->get_to_str(key) : "";
-  } catch (const StoreSilence&) {
-    return "";
+  } catch (const c10::DistError&) {
+    return "";  // silent, or gone: nobody tells there any more
   }
 }
 

@@ -54,6 +54,10 @@ occlResult_t StoreAdapter::keep_error() noexcept {
           make_exception(occlTimeout, failure_message(group_, operation_, sequence_, occlTimeout,
                                                       silence.what_without_backtrace()));
     }
+  } catch (const StoreGone& gone) {
+    error_ = make_exception(occlRemoteError,
+                            failure_message(group_, operation_, sequence_, occlRemoteError,
+                                            gone.what_without_backtrace()));
   } catch (const pybind11::error_already_set&) {
     error_ = std::current_exception();
     StoreDeadline::give_up();
@@ -161,6 +165,8 @@ NoShow StoreAdapter::find_no_show() {
     return presence_->find_no_show([this](int rank) { return store_->check({left_key(rank)}); });
   } catch (const StoreSilence&) {
     return {};
+  } catch (const StoreGone&) {
+    return {};  // the next read says so
   }
 }
 

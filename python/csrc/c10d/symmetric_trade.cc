@@ -49,6 +49,9 @@ SymmetricTrade::SymmetricTrade(c10d::ProcessGroup& group, std::string what)
                                               rank_, "symmetric_memory");
   } catch (const StoreSilence& silence) {
     throw_failure(occlTimeout, occasion.failure(occlTimeout, silence.what_without_backtrace()));
+  } catch (const StoreGone& gone) {
+    throw_failure(occlRemoteError,
+                  occasion.failure(occlRemoteError, gone.what_without_backtrace()));
   }
   adapter_->set_occasion(occasion);
   if (ProcessGroupOCCL* const occl = backend_of(group)) {

@@ -100,7 +100,7 @@ class TimedStore::Thread {
     {
       const std::lock_guard<std::mutex> lock(state_->mutex);
       state_->stopping = true;
-      busy = state_->asked != nullptr;
+      busy = state_->asked != nullptr || !state_->waiting.empty();
       state_->changed.notify_one();
     }
     if (busy) {
@@ -116,6 +116,9 @@ class TimedStore::Thread {
   // "the store at localhost:29500 has not answered for 2000 ms; pid 4711, which serves it, is
   // stopped".
   std::string tell_silence(Clock::duration silent);
+  // The connection is no more: nothing is asked again, for torch logs a stack trace for each call.
+  void end(const std::string& why);
+  void throw_if_ended() const;
 
   Ticket post(std::function<void()> ask) {
     auto ticket = std::make_shared<std::function<void()>>(std::move(ask));
@@ -151,7 +154,7 @@ class TimedStore::Thread {
     std::unique_lock<std::mutex> lock(state.mutex);
     while (true) {
       state.changed.wait(lock, [&] { return state.stopping || !state.waiting.empty(); });
-      if (state.stopping) {
+      if (state.waiting.empty()) {
         return;
       }
       Ticket ticket = std::move(state.waiting.front());
@@ -169,6 +172,7 @@ class TimedStore::Thread {
   const pid_t pid_ = ::getpid();
   std::shared_ptr<State> state_;
   const StorePtr store_;
+  std::string end_;  // why the connection is no more, with state_'s mutex held
   std::once_flag looked_;
   long long server_ = 0;  // its pid; 0: not known
   std::thread thread_;
@@ -184,11 +188,31 @@ std::string TimedStore::Thread::tell_silence(Clock::duration silent) {
                     "a process that has it open is stopped or very late");
   }
   std::call_once(looked_, [&] { server_ = pid_of_server(*served); });
-  const std::string server = server_ == 0
-                                 ? "the process that serves it is stopped or very late"
-                                 : c10::str("pid ", server_, ", which serves it, ",
-                                            is_stopped(server_) ? "is stopped" : "does not answer");
+  const std::string server =
+      server_ == 0 ? "the process that serves it is stopped or very late"
+                   : c10::str("pid ", server_, ", which serves it, ",
+                              is_stopped(server_) ? "is stopped"
+                                                  : "runs: it is late, or another thread of this "
+                                                    "process waits in this connection");
   return c10::str("the store at ", served->getHost(), ":", served->getPort(), told, server);
+}
+
+void TimedStore::Thread::end(const std::string& why) {
+  const auto* const served = dynamic_cast<const c10d::TCPStore*>(store_.get());
+  const std::string where =
+      served == nullptr
+          ? ""
+          : c10::str("the store at ", served->getHost(), ":", served->getPort(),
+                     " has gone, with the process that serves it (rank 0, or torchrun): ");
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  end_ = where + why;
+}
+
+void TimedStore::Thread::throw_if_ended() const {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  if (!end_.empty()) {
+    throw StoreGone({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, end_);
+  }
 }
 
 std::shared_ptr<TimedStore::Thread> TimedStore::Thread::of(const StorePtr& store) {
@@ -244,15 +268,21 @@ void TimedStore::throw_silence(Clock::time_point asked) const {
 // The answer, or an exception of the store, is the question's; the thread may be the last to use
 // it.
 template <typename F>
-auto TimedStore::ask(F question) {
+auto TimedStore::ask(Asks what, F question) {
   using Answer = decltype(question(*store_));
   auto task = std::make_shared<std::packaged_task<Answer()>>(
       [store = store_, question = std::move(question)] { return question(*store); });
   std::future<Answer> answer = task->get_future();
+  thread_->throw_if_ended();
   const auto asked = Clock::now();
   const bool silent = thread_->silent_for() >= kSilent;
   const Thread::Ticket ticket = thread_->post([task] { (*task)(); });
   task.reset();
+  const auto withdraw = [&] {
+    if (what == Asks::kToRead) {
+      thread_->withdraw(ticket);
+    }
+  };
   const StoreDeadline::Limits limits = StoreDeadline::limits(asked + getTimeout());
   const auto grace = asked + (silent ? kGraceOfSilent : kGrace);
   const bool is_moment = limits.moment != Clock::time_point::max();
@@ -261,11 +291,16 @@ auto TimedStore::ask(F question) {
     const auto end =
         std::min(limits.moment, StoreDeadline::is_given_up() ? grace : std::max(grace, limits.end));
     if (answer.wait_until(std::min(end, next_look)) == std::future_status::ready) {
-      return answer.get();
+      try {
+        return answer.get();
+      } catch (const c10::DistNetworkError& error) {
+        thread_->end(error.what_without_backtrace());
+        thread_->throw_if_ended();
+      }
     }
     const auto now = Clock::now();
     if (now >= end) {
-      thread_->withdraw(ticket);
+      withdraw();
       throw_silence(asked);
     }
     next_look = now + kSignalInterval;
@@ -275,7 +310,7 @@ auto TimedStore::ask(F question) {
     try {
       check_signals();
     } catch (...) {
-      thread_->withdraw(ticket);
+      withdraw();
       StoreDeadline::give_up();
       throw;
     }
@@ -283,36 +318,36 @@ auto TimedStore::ask(F question) {
 }
 
 void TimedStore::set(const std::string& key, const std::vector<std::uint8_t>& value) {
-  ask([key, value](Store& store) { store.set(key, value); });
+  ask(Asks::kToWrite, [key, value](Store& store) { store.set(key, value); });
 }
 
 std::vector<std::uint8_t> TimedStore::get(const std::string& key) {
-  return ask([key](Store& store) { return store.get(key); });
+  return ask(Asks::kToRead, [key](Store& store) { return store.get(key); });
 }
 
 std::int64_t TimedStore::add(const std::string& key, std::int64_t value) {
-  return ask([key, value](Store& store) { return store.add(key, value); });
+  return ask(Asks::kToWrite, [key, value](Store& store) { return store.add(key, value); });
 }
 
 bool TimedStore::deleteKey(const std::string& key) {
-  return ask([key](Store& store) { return store.deleteKey(key); });
+  return ask(Asks::kToWrite, [key](Store& store) { return store.deleteKey(key); });
 }
 
 bool TimedStore::check(const std::vector<std::string>& keys) {
-  return ask([keys](Store& store) { return store.check(keys); });
+  return ask(Asks::kToRead, [keys](Store& store) { return store.check(keys); });
 }
 
 std::int64_t TimedStore::getNumKeys() {
-  return ask([](Store& store) { return store.getNumKeys(); });
+  return ask(Asks::kToRead, [](Store& store) { return store.getNumKeys(); });
 }
 
 void TimedStore::wait(const std::vector<std::string>& keys) {
-  ask([keys](Store& store) { store.wait(keys); });
+  ask(Asks::kToRead, [keys](Store& store) { store.wait(keys); });
 }
 
 void TimedStore::wait(const std::vector<std::string>& keys,
                       const std::chrono::milliseconds& timeout) {
-  ask([keys, timeout](Store& store) { store.wait(keys, timeout); });
+  ask(Asks::kToRead, [keys, timeout](Store& store) { store.wait(keys, timeout); });
 }
 
 }  // namespace torch_openreg

@@ -17,7 +17,14 @@
 
 namespace torch_openreg {
 
-// The store has not answered in time. What was asked may still happen.
+// The store's server cannot be reached, or its file cannot be read.
+class StoreGone final : public c10::DistStoreError {
+ public:
+  using DistStoreError::DistStoreError;
+};
+
+// The store has not answered in time. What was to be written will be, once it answers: ranks that
+// count something in it count alike, whether they were heard before it fell silent or not.
 class StoreSilence final : public c10::DistStoreError {
  public:
   StoreSilence(c10::SourceLocation where, const std::string& what, bool is_long)
@@ -76,6 +83,7 @@ class StoreMoment final : public StoreDeadline {
 c10::intrusive_ptr<c10d::Store> below_prefixes(const c10::intrusive_ptr<c10d::Store>& store);
 
 // Its calls run on a thread that all TimedStores of one connection share, and throw StoreSilence,
+// StoreGone,
 // or what Ctrl-C raises where they wait longer than kSignalInterval on the main thread. Otherwise
 // as the store's own. Thread-safe. Call without the interpreter lock.
 class TimedStore final : public c10d::Store {
@@ -104,8 +112,9 @@ class TimedStore final : public c10d::Store {
   class Thread;
 
   TimedStore(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<Thread> thread);
+  enum class Asks { kToRead, kToWrite };
   template <typename F>
-  auto ask(F question);
+  auto ask(Asks what, F question);
   [[noreturn]] void throw_silence(std::chrono::steady_clock::time_point asked) const;
 
   const c10::intrusive_ptr<c10d::Store> store_;
