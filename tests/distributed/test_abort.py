@@ -92,6 +92,18 @@ class AbortBeforeJoiningTest(AbortTestCase):
                     backend.monitored_barrier(datetime.timedelta(seconds=200))
         self.meet("over")
 
+    def test_destroy_ends_a_monitored_barrier_of_another_thread(self):
+        self.init()
+        store, backend = c10d._get_default_store(), self.backend()
+        if self.rank == 0:
+            destroy = threading.Timer(0.3, dist.destroy_process_group)
+            destroy.start()
+            with self.raises(dist.DistBackendError, "monitored_barrier #1", "been destroyed"):
+                backend.monitored_barrier(datetime.timedelta(seconds=200))
+            destroy.join()
+            store.set("over", "")
+        store.wait(["over"])
+
     def test_a_collective_in_a_file(self):
         self.init()
         self.begins_then_aborts(c10d._get_default_store())

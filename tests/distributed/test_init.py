@@ -1,5 +1,6 @@
 """Every form of init_process_group, with every rendezvous."""
 
+import datetime
 import os
 
 import torch
@@ -90,6 +91,14 @@ class InitTest(RankTestCase):
             )
             self.check_group()
             dist.destroy_process_group()
+
+    def test_a_very_long_timeout(self):
+        no_limit = datetime.timedelta(days=200_000)
+        self.init(timeout=no_limit)
+        tensor = torch.ones(4, device=self.device)
+        dist.all_reduce(tensor)
+        self.backend().monitored_barrier(no_limit)
+        self.assertEqual(tensor.cpu(), torch.full((4,), float(self.ranks)))
 
     def test_the_bound_device_is_connected_at_once(self):
         self.init(backend=None, device_id=self.device)

@@ -150,6 +150,29 @@ class StoppedStoreTest(RankTestCase):
 
         self.run_stopped(_SHORT, call)
 
+    def test_symmetric_memory_meets_once_the_store_answers(self):
+        # What rank 1 asks comes behind a question without an answer, what rank 2 asks does not.
+        block = symm_mem.empty(16, device=self.device)
+
+        def rendezvous():
+            return symm_mem.rendezvous(block, self.group.group_name)
+
+        def call():
+            if self.rank == 1:
+                self.fails(dist.DistBackendError, lambda: self.barrier(_SHORT), *self.told)
+            self.fails(dist.DistBackendError, rendezvous, *self.told)
+
+        self.run_stopped(_SHORT, call, lambda: dist.new_group([1, 2], timeout=_SHORT))
+        if self.rank != 0:
+            block.fill_(self.rank)
+            handle = rendezvous()
+            handle.barrier()
+            other = handle.get_buffer(2 - self.rank, (16,), torch.float32)
+            self.assertEqual(other.cpu(), torch.full((16,), 3.0 - self.rank))
+            handle.barrier()
+            torch.openreg.synchronize()
+        self.meet("read", range(self.ranks))
+
     def test_a_group_that_has_met_goes_on(self):
         def prepare():
             group = dist.new_group([1, 2])
@@ -194,6 +217,42 @@ class StoppedStoreTest(RankTestCase):
 
         self.run_stopped(_LONG, call)
         self.all_reduce()
+
+
+class KilledStoreTest(RankTestCase):
+    """The process that serves the store dies: rank 0 here."""
+
+    ranks = 3
+
+    def _check_return_codes(self, *arguments):
+        self.assertEqual([process.exitcode for process in self.processes[1:]], [0, 0])
+
+    def dies(self, call, *fragments):
+        files = dist.FileStore(self.file_name, self.world_size)
+        if self.rank == 0:
+            store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            files.set("port", str(store.port))
+        else:
+            store = dist.TCPStore("127.0.0.1", int(files.get("port")))
+        dist.init_process_group("occl", store=store, rank=self.rank, world_size=3, timeout=_LONG)
+        files.set(f"begun {self.rank}", "")
+        files.wait([f"begun {rank}" for rank in range(3)], _PATIENCE)
+        if self.rank == 0:
+            time.sleep(0.3)  # the others wait
+            os.kill(os.getpid(), signal.SIGKILL)
+        with self.raises(dist.DistBackendError, f"rank {self.rank} of 3", *fragments):
+            call()
+
+    def test_in_a_first_operation(self):
+        self.dies(lambda: dist.all_reduce(torch.ones(4, device=self.device)), "all_reduce #1")
+
+    def test_in_a_monitored_barrier(self):
+        self.dies(lambda: self.backend().monitored_barrier(_LONG), "monitored_barrier #1")
+
+    def test_in_a_rendezvous_of_symmetric_memory(self):
+        block = symm_mem.empty(16, device=self.device)
+        told = "rendezvous of symmetric memory"
+        self.dies(lambda: symm_mem.rendezvous(block, dist.group.WORLD), told)
 
 
 class LockedFileTest(RankTestCase):

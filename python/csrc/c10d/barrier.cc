@@ -109,7 +109,7 @@ class ProcessGroupOCCL::MonitoredBarrier {
   };
 
   MonitoredBarrier(ProcessGroupOCCL& group, std::chrono::milliseconds timeout)
-      : group_(group), timeout_(timeout) {}
+      : group_(group), timeout_(std::min(timeout, kLongestTimeout)) {}
 
   std::uint64_t number() const { return number_; }
 
@@ -122,8 +122,10 @@ class ProcessGroupOCCL::MonitoredBarrier {
       const std::string why = group_.find_known_abort();
       return why.empty() ? Outcome{occlTimeout, silence.what_without_backtrace()}
                          : Outcome{occlAborted, why};
-    } catch (const Outcome& aborted) {
-      return aborted;
+    } catch (const StoreGone& gone) {
+      return {occlRemoteError, gone.what_without_backtrace()};
+    } catch (const Outcome& ended) {
+      return ended;
     }
   }
 
@@ -147,7 +149,8 @@ class ProcessGroupOCCL::MonitoredBarrier {
 
   NoShow await_these(std::vector<Awaited>& missing, Clock::time_point deadline) {
     return await(store(), missing, deadline, [this] {
-      const std::string why = find_abort(group_.id_, Asks::kAnyStore);
+      const std::string why = group_.is_shut_down() ? "the group has been destroyed"
+                                                    : find_abort(group_.id_, Asks::kAnyStore);
       if (!why.empty()) {
         throw Outcome{occlAborted, why};
       }

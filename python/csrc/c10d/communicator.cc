@@ -24,6 +24,13 @@ constexpr std::size_t kMaxPointToPointStreams = 64;
 // Distinct factors of PREMUL_SUM; a program has one or two.
 constexpr std::size_t kMaxPremulSums = 1024;
 
+// At least 1.
+std::int64_t ms_until(std::chrono::steady_clock::time_point deadline) {
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  return std::max<std::int64_t>(left.count(), 1);
+}
+
 std::vector<int> ranks_without_process(occlComm_t comm, int size) {
   std::vector<int> ranks;
   for (int rank = 0; rank < size; ++rank) {
@@ -83,16 +90,15 @@ occlResult_t with_scalar(occlDataType_t type, const c10::complex<double>& factor
 
 }  // namespace
 
-c10::intrusive_ptr<Communicator> Communicator::join(std::unique_ptr<StoreAdapter> meeting,
-                                                    const Occasion& occasion,
-                                                    const Settings& settings,
-                                                    std::vector<Announcement> peers) {
+c10::intrusive_ptr<Communicator> Communicator::join(
+    std::unique_ptr<StoreAdapter> meeting, const Occasion& occasion, const Settings& settings,
+    std::vector<Announcement> peers, std::chrono::steady_clock::time_point deadline) {
   const GilReleaseForWait no_gil;
   const GroupIdentity& group = occasion.group;
   meeting->watch(peers, occasion);
   occlConfig_t config = OCCL_CONFIG_INITIALIZER;
   config.timeout_ms = settings.timeout.count();
-  config.initTimeout_ms = settings.timeout.count();
+  config.initTimeout_ms = ms_until(deadline);
   config.name = group.name.c_str();
   config.device = settings.device;
   config.early = 1;
@@ -119,10 +125,10 @@ Communicator::Communicator(occlComm_t comm, const Settings& settings,
       all_joined_(meeting_ == nullptr),
       comm_(comm) {}
 
-void Communicator::await_ranks(const Occasion& occasion) {
+void Communicator::await_ranks(const Occasion& occasion,
+                               std::chrono::steady_clock::time_point deadline) {
   const GilReleaseForWait no_gil;
   meeting_->set_occasion(occasion);
-  const auto deadline = std::chrono::steady_clock::now() + settings_.timeout;
   ToldWait told(settings_.own);
   occlResult_t result = occlInProgress;
   while (result != occlSuccess) {

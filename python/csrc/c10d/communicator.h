@@ -49,7 +49,8 @@ class Communicator final : public c10::intrusive_ptr_target {
   // rank has died before it came.
   static c10::intrusive_ptr<Communicator> join(std::unique_ptr<StoreAdapter> meeting,
                                                const Occasion& occasion, const Settings& settings,
-                                               std::vector<Announcement> peers);
+                                               std::vector<Announcement> peers,
+                                               std::chrono::steady_clock::time_point deadline);
   // Takes over `comm`, whose ranks meet in `meeting` (nullptr: they have met). `peers` as in join.
   Communicator(occlComm_t comm, const Settings& settings, std::unique_ptr<StoreAdapter> meeting,
                std::vector<Announcement> peers = {});
@@ -60,10 +61,10 @@ class Communicator final : public c10::intrusive_ptr_target {
   occlComm_t handle() const;
   c10::DeviceIndex device() const { return settings_.device; }
 
-  // Unless all_joined(). Blocks until all ranks of the group have joined, at most settings.timeout,
+  // Unless all_joined(). Blocks until all ranks of the group have joined, at most until `deadline`,
   // without the interpreter lock; Ctrl-C ends it. Throws DistBackendError (it names the ranks that
   // did not come), or what the store threw.
-  void await_ranks(const Occasion& occasion);
+  void await_ranks(const Occasion& occasion, std::chrono::steady_clock::time_point deadline);
   // Whether that has been so, once. Thread-safe.
   bool all_joined() const { return all_joined_.load(std::memory_order_acquire); }
 

@@ -17,6 +17,9 @@
 namespace torch_openreg {
 namespace {
 
+// A message whose rank has joined the group so slowly has the rest of its timeout.
+constexpr std::chrono::milliseconds kSlowJoin{100};
+
 std::int64_t timeout_in_ms(const Call& call) {
   return call.timeout == c10d::kUnsetTimeout ? std::numeric_limits<std::int64_t>::min()
                                              : call.timeout.count();
@@ -120,6 +123,11 @@ ProcessGroupOCCL::Launch ProcessGroupOCCL::begin(Call& call, c10::ArrayRef<Point
   launch.record =
       FlightRecorder::get().record(launch.group, operation, call.shown_inputs, call.shown_outputs);
   launch.options.timeout_ms = timeout_in_ms(call);
+  if (const auto took = std::exchange(joining_took_, {}); !collective && took > kSlowJoin)
+      [[unlikely]] {
+    const auto left = std::chrono::milliseconds(operation.timeout_ms) - took;
+    launch.options.timeout_ms = std::max<std::int64_t>(1, left / std::chrono::milliseconds(1));
+  }
   launch.target.comm = launch.communicator->handle();
   launch.target.stream = launch.stream.handle;
   return launch;

@@ -35,6 +35,11 @@ class ProcessGroupOCCL::FirstUse {
   ProcessGroupOCCL& group_;
 };
 
+bool ProcessGroupOCCL::is_shut_down() {
+  const std::lock_guard<std::mutex> lock(state_mutex_);
+  return shut_down_;
+}
+
 bool ProcessGroupOCCL::in_first_use() {
   const std::lock_guard<std::mutex> lock(state_mutex_);
   return !first_use_.empty();
@@ -61,19 +66,26 @@ std::string ProcessGroupOCCL::tell_first_use() {
 std::function<bool()> ProcessGroupOCCL::until_aborted() {
   return [this] {
     const std::lock_guard<std::mutex> lock(state_mutex_);
-    return !aborted_.empty();
+    return !aborted_.empty() || shut_down_;
   };
 }
 
 c10::intrusive_ptr<Communicator> ProcessGroupOCCL::communicator(c10::DeviceIndex device,
                                                                 Needs needs,
                                                                 const Occasion& occasion) {
-  auto found = joined_communicator(device, occasion);
+  return communicator_until(Clock::now() + options_->timeout, device, needs, occasion);
+}
+
+c10::intrusive_ptr<Communicator> ProcessGroupOCCL::communicator_until(TimePoint deadline,
+                                                                      c10::DeviceIndex device,
+                                                                      Needs needs,
+                                                                      const Occasion& occasion) {
+  auto found = joined_communicator(deadline, device, occasion);
   if (needs == Needs::kAll && !found->all_joined()) [[unlikely]] {
     const FirstUse first_use(*this, occasion);
-    const StoreDeadline deadline(Clock::now() + options_->timeout, until_aborted());
+    const StoreDeadline store_deadline(deadline, until_aborted());
     try {
-      found->await_ranks(occasion);
+      found->await_ranks(occasion, deadline);
     } catch (const c10::DistError&) {
       found->tell_if_failed();
       throw;
@@ -82,7 +94,8 @@ c10::intrusive_ptr<Communicator> ProcessGroupOCCL::communicator(c10::DeviceIndex
   return found;
 }
 
-c10::intrusive_ptr<Communicator> ProcessGroupOCCL::joined_communicator(c10::DeviceIndex device,
+c10::intrusive_ptr<Communicator> ProcessGroupOCCL::joined_communicator(TimePoint deadline,
+                                                                       c10::DeviceIndex device,
                                                                        const Occasion& occasion) {
   ensure_initialized();  // not in a forked child
   {
@@ -104,9 +117,10 @@ c10::intrusive_ptr<Communicator> ProcessGroupOCCL::joined_communicator(c10::Devi
   }
   TORCH_CHECK_VALUE(store_ != nullptr, "ProcessGroupOCCL needs a store to meet in");
   const FirstUse first_use(*this, occasion);
-  const StoreDeadline deadline(Clock::now() + options_->timeout, until_aborted());
+  const StoreDeadline store_deadline(deadline, until_aborted());
   const Communicator::Settings settings{
       device, options_->timeout, options_->is_high_priority_stream, reports_, own_announcement()};
+  const auto begin = Clock::now();
   std::string meeting;
   {
     const std::lock_guard<std::mutex> lock(state_mutex_);
@@ -116,13 +130,14 @@ c10::intrusive_ptr<Communicator> ProcessGroupOCCL::joined_communicator(c10::Devi
   c10::intrusive_ptr<Communicator> made;
   try {
     made = Communicator::join(std::make_unique<StoreAdapter>(store_, meeting), occasion, settings,
-                              announcements_of_peers());
+                              announcements_of_peers(), deadline);
   } catch (...) {
     const std::lock_guard<std::mutex> lock(state_mutex_);
     joining_ = false;
     throw_if_aborted();  // then that is why
     throw;
   }
+  joining_took_ = Clock::now() - begin;
   const std::lock_guard<std::mutex> lock(state_mutex_);
   joining_ = false;
   if (!aborted_.empty()) {

@@ -52,6 +52,7 @@ ProcessGroupOCCL::ProcessGroupOCCL(c10::intrusive_ptr<c10d::Store> store, int ra
                         options_->global_ranks_in_group.size() == static_cast<std::size_t>(size),
                     "ProcessGroupOCCL: options.global_ranks_in_group has ",
                     options_->global_ranks_in_group.size(), " entries for ", size, " ranks");
+  options_->timeout = std::min(options_->timeout, kLongestTimeout);
   pg_uid_ = options_->group_name;
   if (store_ != nullptr) {
     enter_store();
@@ -63,7 +64,8 @@ ProcessGroupOCCL::ProcessGroupOCCL(c10::intrusive_ptr<c10d::Store> store, int ra
 
 void ProcessGroupOCCL::enter_store() {
   const std::uint64_t own = global_rank(*this, rank_);
-  const StoreDeadline deadline(Clock::now() + options_->timeout);
+  const auto begin = Clock::now();
+  const StoreDeadline deadline(begin + options_->timeout);
   try {
     if (size_ > 1) {
       // First: who dies before that has told nobody who it is.
@@ -78,7 +80,11 @@ void ProcessGroupOCCL::enter_store() {
   } catch (const StoreSilence& silence) {
     throw_failure(occlTimeout, failure_message(*identity(), "init", 0, occlTimeout,
                                                silence.what_without_backtrace()));
+  } catch (const StoreGone& gone) {
+    throw_failure(occlRemoteError, failure_message(*identity(), "init", 0, occlRemoteError,
+                                                   gone.what_without_backtrace()));
   }
+  entering_took_ = Clock::now() - begin;
 }
 
 ProcessGroupOCCL::~ProcessGroupOCCL() {
@@ -207,14 +213,18 @@ void ProcessGroupOCCL::eagerConnectSingleDevice(at::Device device) {
   const GilReleaseForWait no_gil;
   const Order order = in_order();
   const auto group = identity();
-  reported([&] { return communicator(resolve_device(device.index()), Needs::kAll, {*group}); });
+  // torch connects as soon as it has made the group: that is one step for the user.
+  const auto deadline = Clock::now() + options_->timeout - std::exchange(entering_took_, {});
+  reported([&] {
+    return communicator_until(deadline, resolve_device(device.index()), Needs::kAll, {*group});
+  });
 }
 
 void ProcessGroupOCCL::setTimeout(std::chrono::milliseconds timeout) {
   const std::lock_guard<std::mutex> lock(state_mutex_);
-  options_->timeout = timeout;
+  options_->timeout = std::min(timeout, kLongestTimeout);
   for (const auto& [device, communicator] : communicators_) {
-    communicator->set_timeout(timeout);
+    communicator->set_timeout(options_->timeout);
   }
 }
 

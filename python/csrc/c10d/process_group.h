@@ -30,6 +30,10 @@
 
 namespace torch_openreg {
 
+// timedelta.max stands for "no limit" in many programs; deadlines are times of a 64-bit clock in
+// ns.
+inline constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(24) * 36500;
+
 // Semantics are ProcessGroupNCCL's. Communicators are made at the first use of a device, or by
 // eagerConnectSingleDevice; ranks that share a host may all use the same device. Blocking
 // collectives (asyncOp == false) run on the current stream, asynchronous ones on a stream of the
@@ -162,9 +166,12 @@ class ProcessGroupOCCL final : public c10d::Backend {
   std::shared_ptr<const GroupIdentity> identity();
   // Who has to be there: the two ranks of a send and receive, or all of the group.
   enum class Needs { kPeer, kAll };
+  using TimePoint = std::chrono::steady_clock::time_point;
   c10::intrusive_ptr<Communicator> communicator(c10::DeviceIndex device, Needs needs,
                                                 const Occasion& occasion);
-  c10::intrusive_ptr<Communicator> joined_communicator(c10::DeviceIndex device,
+  c10::intrusive_ptr<Communicator> communicator_until(TimePoint deadline, c10::DeviceIndex device,
+                                                      Needs needs, const Occasion& occasion);
+  c10::intrusive_ptr<Communicator> joined_communicator(TimePoint deadline, c10::DeviceIndex device,
                                                        const Occasion& occasion);
   // Of the communicators that the group's ranks meet for, one a device: the same on all of them.
   std::string meeting_name(int number) const;
@@ -174,6 +181,7 @@ class ProcessGroupOCCL final : public c10d::Backend {
   // rank(s) 1 have not come"
   std::string tell_first_use();
   bool in_first_use();
+  bool is_shut_down();
   // For waits for the store; state_mutex_ is not held then.
   std::function<bool()> until_aborted();
   // Where this rank has joined no communicator, it tells those that wait for it; where not all have
@@ -252,6 +260,7 @@ class ProcessGroupOCCL final : public c10d::Backend {
   std::shared_ptr<FailureReports> reports_ = std::make_shared<FailureReports>();
   // How many groups of this rank the store has seen, this one included: tells it from earlier ones.
   std::string incarnation_;
+  std::chrono::steady_clock::duration entering_took_{0};  // the store, when the group was made
   // Of a world: its size, and how many of that size the store has seen. The same on all its ranks,
   // also where some were not in each world before.
   std::string world_;
@@ -266,6 +275,7 @@ class ProcessGroupOCCL final : public c10d::Backend {
   std::uint64_t splits_ = 0;  // as OCCL counts them
   std::uint64_t point_to_point_sequence_ = 0;
   std::uint64_t operation_id_ = 0;
+  std::chrono::steady_clock::duration joining_took_{0};  // if this operation is the first
   std::unique_ptr<Batch> batch_;
   std::deque<c10::weak_intrusive_ptr<WorkOCCL>> pending_;  // not done when they were issued
 
