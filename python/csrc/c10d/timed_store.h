@@ -17,7 +17,7 @@
 
 namespace torch_openreg {
 
-// The store's server cannot be reached, or its file cannot be read.
+// The connection to the store's server has ended; nothing more is asked over it.
 class StoreGone final : public c10::DistStoreError {
  public:
   using DistStoreError::DistStoreError;
@@ -83,9 +83,8 @@ class StoreMoment final : public StoreDeadline {
 c10::intrusive_ptr<c10d::Store> below_prefixes(const c10::intrusive_ptr<c10d::Store>& store);
 
 // Its calls run on a thread that all TimedStores of one connection share, and throw StoreSilence,
-// StoreGone,
-// or what Ctrl-C raises where they wait longer than kSignalInterval on the main thread. Otherwise
-// as the store's own. Thread-safe. Call without the interpreter lock.
+// StoreGone, or what Ctrl-C raises where they wait longer than kSignalInterval on the main thread.
+// Otherwise as the store's own. Thread-safe. Call without the interpreter lock.
 class TimedStore final : public c10d::Store {
  public:
   // `store` with deadlines where it asks other processes (TCPStore, FileStore), below whatever
