@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kAskAgain_ns = 5'000'000;
 // Between two looks for why nobody answers.
-constexpr int64_t kSlice_ms = 1000;
+constexpr int64_t kSlice_ms = 200;
 // Of a keeper that lives and turns this rank away without a word.
 constexpr int kMostRefusals = 200;
 

@@ -11,9 +11,9 @@
 namespace occl {
 namespace {
 
-constexpr int64_t kHelloTimeout_ms = 5000;  // from connect to hello
-constexpr int64_t kFailureCheckInterval_ms = 1000;
-constexpr size_t kMaxStrangers = 64;  // connections that have not said hello yet
+constexpr int64_t kHelloTimeout_ms = 5000;         // from connect to hello
+constexpr int64_t kFailureCheckInterval_ms = 100;  // all are told of a death within a second
+constexpr size_t kMaxStrangers = 64;               // connections that have not said hello yet
 constexpr int64_t kSendTimeout_ms = 10000;
 constexpr int kMostAtOnce = 256;
 constexpr int64_t kTell_ms = 100;  // why init has failed, to those who have not said hello
@@ -108,7 +108,8 @@ Status Leader::Poll(std::vector<pollfd>* polls) {
     // Hang-up needs no request; members have nothing to say before the segment is shared.
     polls->push_back({member.socket.get(), static_cast<short>(listener_.valid() ? 0 : POLLIN), 0});
   }
-  if (PollAll(polls, options_.deadline.RemainingMs(200)) < 0 && errno != EINTR) {
+  if (PollAll(polls, options_.deadline.RemainingMs(kFailureCheckInterval_ms)) < 0 &&
+      errno != EINTR) {
     return SystemError(errno, "poll of the bootstrap sockets");
   }
   if (next_failure_check_.Passed()) {

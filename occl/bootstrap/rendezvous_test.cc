@@ -35,8 +35,10 @@ class OwnMeeting final : public Meeting {
   Status Publish(const LeaderInfo&) override { return Status(); }
   Status Find(LeaderInfo*, const Deadline&) override { return Status(); }
   void ReportFailure(const LeaderInfo&, const Status&) override {}
-  Status CheckFailure(const LeaderInfo&) override { return Status(); }
+  Status CheckFailure(const LeaderInfo&) override { return why_a_rank_cannot_come; }
   Status ComesFirst(bool*, bool*) override { return Status(); }
+
+  Status why_a_rank_cannot_come;
 
   Status ConnectTo(UniqueFd* socket) const {
     const Deadline deadline = Deadline::After(30'000);
@@ -96,6 +98,17 @@ TEST(Rendezvous, ARankThatHasConnectedIsToldWhyInitFails) {
     for (int i = 0; i < 50 && told != "the reason"; ++i) told = WhatRank1IsTold(pause_us);
     EXPECT_EQ(told, "the reason") << pause_us;
   }
+}
+
+TEST(Rendezvous, AsksWithinASecondWhetherARankCannotCome) {
+  OwnMeeting meeting;
+  meeting.why_a_rank_cannot_come = Error(occlRemoteError, "rank 2 (pid 4711) has died");
+  RendezvousOptions options = OptionsOf(0);
+  options.deadline = Deadline::After(500);
+  Gathering gathering;
+  const Status led = LeadRendezvous(&meeting, options, &gathering);
+  EXPECT_EQ(led.code(), occlRemoteError);
+  EXPECT_EQ(led.message(), "rank 2 (pid 4711) has died");
 }
 
 }  // namespace

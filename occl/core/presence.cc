@@ -179,7 +179,7 @@ std::string WaitsOfMissing(Comm& comm) {
 
 Status AwaitRanksUntil(Comm& comm, Meeting* meeting, const Deadline& deadline) {
   constexpr int64_t kSlice_ns = 50'000'000;
-  constexpr int64_t kMeetingInterval_ms = 1000;
+  constexpr int64_t kMeetingInterval_ms = 200;
   Deadline next_question = Deadline::After(0);  // the caller may have little time, and come again
   while (!comm.presence.AllReached()) {
     const uint32_t announced = comm.bells.Announce();
