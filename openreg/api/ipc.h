@@ -6,6 +6,11 @@
  * queued then on the importer's streams has ended; the call does not block), or by the importer's
  * death. A dead owner's memory stays readable by those who have it open.
  *
+ * Linux charges a page to the memory cgroup of whoever touches it first. Once a process of another
+ * cgroup has opened memory of a device, the owner takes the pages of all it allocates there at
+ * once, so that no importer is charged, or killed, for them (orErrorMemoryAllocation: the system
+ * had none left for what there was).
+ *
  * Processes find each other by an abstract Unix socket, so they have to share a network namespace.
  * Opening blocks until the owner's runtime has answered; without a timeout of its own, at most 30
  * seconds (orErrorTimeout).

@@ -72,6 +72,9 @@ class BlockAllocator {
   void ProcessPending();
   // Gives whole free segments back to the system.
   void Trim();
+  // From now on the pages of a segment are this process's from the start, also those of the
+  // segments there are, and not of whoever touches them first. False: the system has none left.
+  bool TakePagesAtOnce();
   // Cached bytes that an allocation could still get.
   uint64_t CachedBytes();
   uint64_t reserved_bytes() const { return reserved_.load(std::memory_order_relaxed); }
@@ -125,6 +128,8 @@ class BlockAllocator {
   BlockIndex index_;
   BlockStore store_;
   FreeRanges chunks_;  // of the arena that belong to no segment
+  std::atomic<bool> pages_at_once_{false};
+  std::mutex return_mutex_;  // held while a segment is given back
 
   std::mutex pools_mutex_;  // guards the next three
   std::vector<std::unique_ptr<Pool>> pools_;

@@ -1,6 +1,7 @@
 #include "openreg/runtime/block_allocator.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <memory>
@@ -76,6 +77,27 @@ TEST_F(BlockAllocatorTest, SmallBlocksShareASegment) {
   allocator_->Trim();
   EXPECT_EQ(Stats().segment.current, 0);
   EXPECT_EQ(budget_.used(), 0u);
+}
+
+TEST_F(BlockAllocatorTest, TakesPagesAtOnceWhereItIsTold) {
+  const auto taken_bytes = [&] {
+    struct stat info{};
+    EXPECT_EQ(fstat(arena_.fd, &info), 0);
+    return static_cast<size_t>(info.st_blocks) * 512;
+  };
+  void* before = Allocate(12 * kMegabyte, &first_);
+  void* returned = Allocate(16 * kMegabyte, &first_);
+  Free(returned);
+  allocator_->Trim();
+  EXPECT_EQ(taken_bytes(), 0u) << "nobody has touched anything";
+  ASSERT_TRUE(allocator_->TakePagesAtOnce());
+  EXPECT_EQ(taken_bytes(), 12 * kMegabyte);
+  void* after = Allocate(32 * kMegabyte, &second_);
+  EXPECT_EQ(taken_bytes(), 44 * kMegabyte);
+  Free(before);
+  Free(after);
+  allocator_->Trim();
+  EXPECT_EQ(taken_bytes(), 0u);
 }
 
 TEST_F(BlockAllocatorTest, FreedNeighboursJoin) {

@@ -87,7 +87,9 @@ Segment* BlockAllocator::NewSegmentOfSize(size_t segment_size, size_t size) {
     budget_->Release(segment_size);
     return nullptr;
   }
-  if (scarce && !arena_.Commit(offset, segment_size)) {
+  // After the chunks have been taken: TakePagesAtOnce sees them, or is seen.
+  const bool commit = scarce || pages_at_once_.load();
+  if (commit && !arena_.Commit(offset, segment_size)) {
     arena_.Punch(offset, segment_size);
     chunks_.Give(offset, segment_size);
     budget_->Release(segment_size);
@@ -154,12 +156,25 @@ void BlockAllocator::Trim() {
 }
 
 void BlockAllocator::ReturnSegment(Segment* segment) {
+  std::lock_guard<std::mutex> lock(return_mutex_);
   arena_.Punch(segment->offset, segment->size);
   reserved_.fetch_sub(segment->size, std::memory_order_relaxed);
   budget_->Release(segment->size);
   stats_.SegmentReturned(segment->small, static_cast<int64_t>(segment->size));
   chunks_.Give(segment->offset, segment->size);
   store_.Recycle(segment);
+}
+
+bool BlockAllocator::TakePagesAtOnce() {
+  if (pages_at_once_.load()) return true;
+  std::lock_guard<std::mutex> lock(return_mutex_);
+  pages_at_once_.store(true);
+  for (const auto& [offset, size] : chunks_.Taken()) {
+    if (arena_.Commit(offset, size)) continue;
+    pages_at_once_.store(false);
+    return false;
+  }
+  return true;
 }
 
 uint64_t BlockAllocator::CachedBytes() {

@@ -172,6 +172,15 @@ uint64_t SystemAvailableBytes(const std::vector<Promise>& promises) {
   return available;
 }
 
+bool InOtherMemoryCgroup(int pid) {
+  const auto paths = [](const std::string& process) {
+    std::vector<std::string> paths;
+    for (const CgroupFolder& folder : CgroupFolders(process)) paths.push_back(folder.path);
+    return paths;
+  };
+  return pid <= 0 || paths(std::to_string(pid)) != paths("self");
+}
+
 int CpuCount() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));

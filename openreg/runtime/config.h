@@ -35,6 +35,10 @@ struct Promise {
 // less what is promised to other processes there.
 uint64_t SystemAvailableBytes(const std::vector<Promise>& promises = {});
 
+// True if Linux charges the pages that the other process touches first to a memory cgroup that this
+// one is not in, or if that cannot be seen (pid 0: a process of a pid namespace that is hidden).
+bool InOtherMemoryCgroup(int pid);
+
 // CPU cores this process may run on.
 int CpuCount();
 

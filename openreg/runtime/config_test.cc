@@ -1,6 +1,9 @@
 #include "openreg/runtime/config.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace openreg {
 namespace {
@@ -46,6 +49,17 @@ TEST(ParseMemorySize, DefaultsToTheMachine) {
   EXPECT_GT(bytes, uint64_t{64} << 20);
   EXPECT_GT(SystemAvailableBytes(), 0u);
   EXPECT_LE(SystemAvailableBytes(), bytes);
+}
+
+// Of a process in another one: tests/distributed/test_limits.py, which needs the right to make one.
+TEST(InOtherMemoryCgroup, IsFalseForAChildAndTrueForWhoIsHidden) {
+  EXPECT_FALSE(InOtherMemoryCgroup(getpid()));
+  const pid_t child = fork();
+  if (child == 0) pause();
+  EXPECT_FALSE(InOtherMemoryCgroup(child));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_TRUE(InOtherMemoryCgroup(0));
 }
 
 }  // namespace

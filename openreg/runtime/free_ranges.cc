@@ -9,8 +9,8 @@ void FreeRanges::Reset(size_t size, size_t unit) {
   unit_ = unit;
   std::lock_guard<std::mutex> lock(mutex_);
   free_.clear();
-  size = size & ~(unit - 1);
-  if (size > 0) free_[0] = size;
+  size_ = size & ~(unit - 1);
+  if (size_ > 0) free_[0] = size_;
 }
 
 bool FreeRanges::Take(size_t size, size_t* offset) {
@@ -50,6 +50,18 @@ size_t FreeRanges::Largest() const {
   size_t largest = 0;
   for (const auto& [offset, size] : free_) largest = std::max(largest, size);
   return largest;
+}
+
+std::vector<std::pair<size_t, size_t>> FreeRanges::Taken() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<std::pair<size_t, size_t>> taken;
+  size_t end = 0;  // of the free range before
+  for (const auto& [offset, size] : free_) {
+    if (offset > end) taken.emplace_back(end, offset - end);
+    end = offset + size;
+  }
+  if (size_ > end) taken.emplace_back(end, size_ - end);
+  return taken;
 }
 
 }  // namespace openreg

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <map>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 namespace openreg {
 
@@ -23,11 +25,13 @@ class FreeRanges {
   // Gives back what Take gave for the same size; free neighbours join.
   void Give(size_t offset, size_t size);
   size_t Largest() const;
+  // What is not free, as (offset, bytes); neighbours are one.
+  std::vector<std::pair<size_t, size_t>> Taken() const;
 
  private:
   size_t WholeUnits(size_t size) const { return (size + unit_ - 1) & ~(unit_ - 1); }
 
-  size_t unit_ = 1;  // constant after Reset
+  size_t size_ = 0, unit_ = 1;  // constant after Reset
   mutable std::mutex mutex_;
   std::map<size_t, size_t> free_;  // offset -> bytes, whole units; guarded by mutex_
 };

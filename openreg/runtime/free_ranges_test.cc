@@ -32,6 +32,22 @@ TEST(FreeRanges, FreedNeighboursJoin) {
   EXPECT_EQ(ranges.Largest(), 6 * kUnit);
 }
 
+TEST(FreeRanges, TellsWhatIsTaken) {
+  using Ranges = std::vector<std::pair<size_t, size_t>>;
+  FreeRanges ranges(10 * 64, 64);
+  EXPECT_EQ(ranges.Taken(), Ranges{});
+  size_t first, second, third;
+  ASSERT_TRUE(ranges.Take(64, &first) && ranges.Take(100, &second) && ranges.Take(64, &third));
+  EXPECT_EQ(ranges.Taken(), (Ranges{{0, 4 * 64}}));
+  ranges.Give(second, 100);
+  EXPECT_EQ(ranges.Taken(), (Ranges{{0, 64}, {3 * 64, 64}}));
+  ranges.Give(first, 64);
+  EXPECT_EQ(ranges.Taken(), (Ranges{{3 * 64, 64}}));
+  size_t rest;
+  ASSERT_TRUE(ranges.Take(6 * 64, &rest));
+  EXPECT_EQ(ranges.Taken(), (Ranges{{3 * 64, 7 * 64}})) << "up to the end";
+}
+
 TEST(FreeRanges, NothingIsFreeBeforeTheReset) {
   FreeRanges ranges;
   size_t offset;

@@ -93,10 +93,23 @@ Status ListenAt(uint64_t name, int* fd) {
   return Status();
 }
 
+namespace {
+
+bool FindPeer(int fd, ucred* peer) {
+  socklen_t size = sizeof *peer;
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, peer, &size) == 0;
+}
+
+}  // namespace
+
 bool PeerIsSameUser(int fd) {
   ucred peer{};
-  socklen_t size = sizeof peer;
-  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+  return FindPeer(fd, &peer) && peer.uid == geteuid();
+}
+
+int PidOfPeer(int fd) {
+  ucred peer{};
+  return FindPeer(fd, &peer) ? peer.pid : 0;
 }
 
 Status ConnectTo(uint64_t name, Deadline deadline, int* fd) {

@@ -81,6 +81,8 @@ Status ListenAt(uint64_t name, int* fd);
 Status ConnectTo(uint64_t name, Deadline deadline, int* fd);
 // True if the process at the other end runs as our user.
 bool PeerIsSameUser(int fd);
+// Who has connected; 0 if it runs in a pid namespace that this process cannot see.
+int PidOfPeer(int fd);
 // Sends a reply and, unless passed_fd < 0, a descriptor. False if that is not possible at once.
 bool SendReply(int fd, const IpcReply& reply, int passed_fd);
 // One request and its reply; *passed_fd is -1 or a tracked descriptor. Errors: orErrorPeerDead,

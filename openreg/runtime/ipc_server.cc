@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "openreg/runtime/block_allocator.h"
+#include "openreg/runtime/config.h"
 #include "openreg/runtime/fork_guard.h"
 
 namespace openreg {
@@ -189,6 +190,12 @@ bool IpcServer::Answer(Connection* connection) {
     case IpcOperation::kOpenDevice: {
       BlockAllocator* allocator = allocator_of_(request.device);
       if (allocator == nullptr) break;
+      // A page that the peer touches before this process would be charged to the peer's cgroup,
+      // whose limit nobody has asked: the kernel would kill the peer for it.
+      if (InOtherMemoryCgroup(PidOfPeer(connection->fd)) && !allocator->TakePagesAtOnce()) {
+        error = orErrorMemoryAllocation;
+        break;
+      }
       fd = allocator->arena().fd;
       reply.size = allocator->arena().size();
       error = orSuccess;

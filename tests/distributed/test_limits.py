@@ -224,6 +224,56 @@ def test_the_limit_of_a_cgroup_is_an_error_before_the_kernel_kills(ranks, how):
         _remove(folder)
 
 
+# Rank 0 offers memory that nobody has written; what is in it does not matter.
+_OFFER = """
+    import os, sys, torch, torch.distributed as dist, torch_openreg
+    rank, place = int(sys.argv[1]), sys.argv[2]
+    store = dist.FileStore(os.path.join(place, "store"), 2)
+    dist.init_process_group("occl", store=store, rank=rank, world_size=2)
+    dist.barrier()
+    target = torch.empty(8 << 20, dtype=torch.uint8, device="openreg")
+    offers = []
+    for number in range(40):
+        for move in (dist.send, lambda tensor, peer: dist.broadcast(tensor, 0)):
+            if rank == 0:
+                offers.append(torch.empty_like(target))
+                move(offers[-1], 1)
+            else:
+                (dist.recv if move is dist.send else move)(target, 0)
+    outputs = [torch.empty_like(target) for _ in range(2)]
+    dist.all_gather(outputs, target.fill_(rank + 1))
+    assert [output[-1].item() for output in outputs] == [1, 2]
+    print("done", flush=True)
+    dist.destroy_process_group()
+"""
+
+
+def test_a_rank_is_not_killed_for_pages_of_a_peer_in_another_cgroup(tmp_path):
+    folder = own_cgroup(500 << 20)
+    if folder is None:
+        pytest.skip("needs the right to make a memory cgroup")
+    processes = []
+    try:
+        for rank in range(2):
+            processes.append(
+                subprocess.Popen(
+                    [sys.executable, "-c", textwrap.dedent(_OFFER), str(rank), str(tmp_path)],
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    preexec_fn=(lambda: _move_into(folder)) if rank == 1 else None,
+                )
+            )
+        outputs = [process.communicate(timeout=DEADLINE_S)[0] for process in processes]
+        assert [process.returncode for process in processes] == [0, 0]
+        assert outputs == ["done\n"] * 2
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        _remove(folder)
+
+
 def _move_into(folder):
     with open(os.path.join(folder, "cgroup.procs"), "w") as file:
         file.write(str(os.getpid()))
