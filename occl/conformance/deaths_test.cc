@@ -136,6 +136,30 @@ TEST(Deaths, ADeadReceiverFailsTheSender) {
   EXPECT_EQ(ranks.Wait(0), kFine);
 }
 
+// Rank 0 lives and does not come, as one that has been told of the death elsewhere.
+TEST(Deaths, AreToldInASplitAndAShrinkThatWaitForAnotherRank) {
+  for (const bool splits : {true, false}) {
+    RankProcesses ranks(3, [&](int rank, const occlUniqueId& id) -> int {
+      occlComm_t comm = nullptr;
+      if (const int failed = Join(rank, 3, id, 60'000, &comm)) return failed;
+      if (rank != 1) sleep(1000);
+      occlComm_t made = nullptr;
+      const occlResult_t result =
+          splits ? occlCommSplit(comm, 0, rank, &made, nullptr)
+                 : occlCommShrink(comm, nullptr, 0, &made, nullptr, OCCL_SHRINK_DEFAULT);
+      const std::string message = occlGetLastError(nullptr);
+      if (result == occlRemoteError && message.find("rank 2 (pid ") != std::string::npos) {
+        return kFine;
+      }
+      std::fprintf(stderr, "result %d, message %s\n", result, message.c_str());
+      return result == occlRemoteError ? kWrongMessage : kWrongResult;
+    });
+    usleep(500'000);
+    ranks.Kill(2, SIGKILL);
+    EXPECT_EQ(ranks.Wait(1), kFine) << (splits ? "split" : "shrink");
+  }
+}
+
 // The last rank of two, in all the ways in which ranks come together.
 class DeathsWithoutPid : public testing::TestWithParam<bool> {
  protected:

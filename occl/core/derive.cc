@@ -46,6 +46,21 @@ Status CheckRank(const Exchange& exchange, int rank) {
                exchange.parent.name(), gone.c_str());
 }
 
+bool HasPosted(const Exchange& exchange, int rank) {
+  const Mailbox& box = exchange.parent.block(rank).mailboxes[exchange.mailbox];
+  return box.generation.load(std::memory_order_acquire) == exchange.generation;
+}
+
+// Also of ranks that are not waited for yet: the one that is may have been told of their end, and
+// not come for that.
+Status CheckMissing(const Exchange& exchange) {
+  for (int r = 0; r < exchange.parent.nranks(); ++r) {
+    if (!exchange.takes_part[r] || HasPosted(exchange, r)) continue;
+    OCCL_RETURN_IF_ERROR(CheckRank(exchange, r));
+  }
+  return Status();
+}
+
 // Posts `own` and collects everybody's.
 Status Trade(const Exchange& exchange, const Invitation& own,
              std::vector<Invitation>* invitations) {
@@ -60,18 +75,14 @@ Status Trade(const Exchange& exchange, const Invitation& own,
   WaitNotice notice(&parent.waits, WaitNotice::What::kCollective);
   for (int r = 0; r < parent.nranks(); ++r) {
     if (!exchange.takes_part[r] || r == parent.rank()) continue;
-    const Mailbox& other = parent.block(r).mailboxes[exchange.mailbox];
-    const auto there = [&] {
-      return other.generation.load(std::memory_order_acquire) == exchange.generation;
-    };
-    while (!there()) {
+    while (!HasPosted(exchange, r)) {
       const uint32_t announced = parent.bells.Announce();
-      if (!there()) parent.bells.Sleep(announced, kSlice_ns);
+      if (!HasPosted(exchange, r)) parent.bells.Sleep(announced, kSlice_ns);
       parent.bells.Leave();
       parent.peers.Refresh();
-      if (there()) break;
+      if (HasPosted(exchange, r)) break;
       if (exchange.parent_must_be_good && !parent.good()) return parent.failure();
-      OCCL_RETURN_IF_ERROR(CheckRank(exchange, r));
+      OCCL_RETURN_IF_ERROR(CheckMissing(exchange));
       if (exchange.deadline.Passed()) {
         const std::string waits = WaitBoard::Read(&parent.segment(), r);
         return Error(occlTimeout, "%s of communicator %s: rank %s did not come in time%s%s",
@@ -81,7 +92,8 @@ Status Trade(const Exchange& exchange, const Invitation& own,
       notice.Show(exchange.what + " for rank(s) " + parent.peers.Name(r) + " in communicator " +
                   parent.name());
     }
-    std::memcpy(&(*invitations)[r], other.bytes, sizeof(Invitation));
+    std::memcpy(&(*invitations)[r], parent.block(r).mailboxes[exchange.mailbox].bytes,
+                sizeof(Invitation));
   }
   return Status();
 }
