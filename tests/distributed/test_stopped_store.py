@@ -33,13 +33,13 @@ def _press_ctrl_c():
     os.kill(os.getpid(), signal.SIGINT)
 
 
-class StoppedStoreTest(RankTestCase):
-    """Rank 0 serves the store and stops; the others go on."""
+class StoreOfRank0TestCase(RankTestCase):
+    """Rank 0 serves the store."""
 
     ranks = 3
 
-    def run_stopped(self, timeout, call, prepare=lambda: None):
-        """`call` on the others, with the group of `prepare` or the world, its store stopped."""
+    def begin(self, timeout):
+        """Makes the world, with another store to meet in."""
         self.files = dist.FileStore(self.file_name, self.world_size)
         if self.rank == 0:
             store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -49,6 +49,18 @@ class StoppedStoreTest(RankTestCase):
         dist.init_process_group(
             "occl", store=store, rank=self.rank, world_size=self.world_size, timeout=timeout
         )
+
+    def meet(self, what, ranks):
+        self.files.set(f"{what} {self.rank}", "")
+        self.files.wait([f"{what} {rank}" for rank in ranks], _PATIENCE)
+
+
+class StoppedStoreTest(StoreOfRank0TestCase):
+    """Rank 0 stops; the others go on."""
+
+    def run_stopped(self, timeout, call, prepare=lambda: None):
+        """`call` on the others, with the group of `prepare` or the world, its store stopped."""
+        self.begin(timeout)
         self.group = prepare() or dist.group.WORLD
         self.meet("begun", range(self.ranks))
         if self.rank == 0:
@@ -66,10 +78,6 @@ class StoppedStoreTest(RankTestCase):
             finally:
                 if self.rank == 1:
                     os.kill(pid, signal.SIGCONT)
-
-    def meet(self, what, ranks):
-        self.files.set(f"{what} {self.rank}", "")
-        self.files.wait([f"{what} {rank}" for rank in ranks], _PATIENCE)
 
     def fails(self, kind, call, *fragments):
         """`call`, before the test's end."""
@@ -219,24 +227,15 @@ class StoppedStoreTest(RankTestCase):
         self.all_reduce()
 
 
-class KilledStoreTest(RankTestCase):
-    """The process that serves the store dies: rank 0 here."""
-
-    ranks = 3
+class KilledStoreTest(StoreOfRank0TestCase):
+    """Rank 0 dies."""
 
     def _check_return_codes(self, *arguments):
         self.assertEqual([process.exitcode for process in self.processes[1:]], [0, 0])
 
     def dies(self, call, *fragments):
-        files = dist.FileStore(self.file_name, self.world_size)
-        if self.rank == 0:
-            store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-            files.set("port", str(store.port))
-        else:
-            store = dist.TCPStore("127.0.0.1", int(files.get("port")))
-        dist.init_process_group("occl", store=store, rank=self.rank, world_size=3, timeout=_LONG)
-        files.set(f"begun {self.rank}", "")
-        files.wait([f"begun {rank}" for rank in range(3)], _PATIENCE)
+        self.begin(_LONG)
+        self.meet("begun", range(self.ranks))
         if self.rank == 0:
             time.sleep(0.3)  # the others wait
             os.kill(os.getpid(), signal.SIGKILL)
