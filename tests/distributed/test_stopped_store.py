@@ -3,9 +3,12 @@
 What asks the store ends at its own timeout, by an abort and by Ctrl-C, as everything else does.
 """
 
+import contextlib
 import datetime
 import fcntl
+import glob
 import os
+import select
 import signal
 import threading
 import time
@@ -27,6 +30,26 @@ def _wait_until_stopped(pid):
     with open(f"/proc/{pid}/stat") as stat:
         while stat.read().rpartition(")")[2].split()[0] != "T":
             stat.seek(0)
+
+
+def _wait_until_watched(pid, by):
+    """Until the process `by` has looked who `pid` is."""
+    end = time.monotonic() + _PATIENCE.total_seconds()
+    told = f"Pid:\t{pid}\n"
+    while time.monotonic() < end:
+        for descriptor in glob.glob(f"/proc/{by}/fdinfo/*"):
+            with contextlib.suppress(FileNotFoundError), open(descriptor) as info:
+                if told in info.read():
+                    return
+        time.sleep(0.01)
+    raise TimeoutError(f"process {by} has not looked who {pid} is")
+
+
+def _kill(pid):
+    """Returns once it has ended."""
+    process = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGKILL)
+    select.select([process], [], [], _PATIENCE.total_seconds())
 
 
 def _press_ctrl_c():
@@ -252,6 +275,61 @@ class KilledStoreTest(StoreOfRank0TestCase):
         block = symm_mem.empty(16, device=self.device)
         told = "rendezvous of symmetric memory"
         self.dies(lambda: symm_mem.rendezvous(block, dist.group.WORLD), told)
+
+
+class LeavingBarrierTest(StoreOfRank0TestCase):
+    """What a monitored barrier says though rank 0 takes the store with it."""
+
+    def begin_barrier(self):
+        self.begin(_LONG)
+        self.files.set(f"pid {self.rank}", str(os.getpid()))
+        self.meet("begun", range(self.ranks))
+        self.pids = [int(self.files.get(f"pid {rank}")) for rank in range(self.ranks)]
+
+    def barrier(self):
+        self.backend().monitored_barrier(_LONG)
+
+    def fails(self, *fragments):
+        with self.raises(dist.DistBackendError, "monitored_barrier #1", *fragments):
+            self.barrier()
+
+    def test_all_have_come_and_rank_0_leaves_at_once(self):
+        self.begin_barrier()
+        self.barrier()
+        if self.rank == 0:
+            os._exit(0)
+
+    def test_one_has_died_and_rank_0_leaves_at_once(self):
+        self.begin_barrier()
+        if self.rank == 2:
+            _wait_until_watched(self.pids[2], by=self.pids[0])
+            _wait_until_watched(self.pids[0], by=self.pids[1])
+            os._exit(0)
+        self.fails(f"rank 2 (pid {self.pids[2]}) ended before it came")
+        if self.rank == 0:
+            os._exit(0)
+
+    def test_rank_0_dies(self):
+        self.begin_barrier()
+        if self.rank == 0:
+            _wait_until_watched(self.pids[0], by=self.pids[1])
+            _wait_until_watched(self.pids[0], by=self.pids[2])
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.fails(f"rank 0 (pid {self.pids[0]}) ")
+
+    def test_one_dies_and_rank_0_at_the_same_time(self):
+        self.begin_barrier()
+        if self.rank == 0:
+            _wait_until_watched(self.pids[2], by=self.pids[1])
+            _kill(self.pids[2])
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.rank == 2:
+            self.files.wait(["never"], _PATIENCE)
+        self.fails(f"rank 2 (pid {self.pids[2]}) ended before it came")
+
+    def _check_return_codes(self, *arguments):
+        codes = {process.exitcode for process in self.processes}
+        self.assertLessEqual(codes, {0, -signal.SIGKILL})
 
 
 class LockedFileTest(RankTestCase):

@@ -79,6 +79,11 @@ int open_pidfd(long long pid) {
       static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
 }
 
+bool ends_within(int pidfd, std::chrono::milliseconds patience) {
+  pollfd poll_one{pidfd, POLLIN, 0};
+  return pidfd >= 0 && ::poll(&poll_one, 1, static_cast<int>(patience.count())) > 0;
+}
+
 }  // namespace
 
 void announce_presence(c10d::Store& store, std::uint64_t rank, const RollEntry& entry) {
@@ -207,10 +212,7 @@ NoShow Presence::find_no_show(const std::function<bool(int rank)>& has_left) {
     if (!peer.members.empty()) {
       return {tell_other_group(peer), occlMismatch};
     }
-    pollfd poll_one{peer.pidfd, POLLIN, 0};
-    if (peer.pidfd >= 0 && ::poll(&poll_one, 1, 0) > 0) {
-      peer.ended = true;
-    }
+    peer.ended = peer.ended || ends_within(peer.pidfd, std::chrono::milliseconds(0));
     if (peer.ended && !(has_left && has_left(peer.announcement.rank))) {
       return {
           c10::str("rank ", peer.announcement.rank, " (pid ", peer.pid, ") ended before it came")};
@@ -246,6 +248,18 @@ Presence::Process Presence::find(int rank) {
     }
   }
   return {0, -1};
+}
+
+long long Presence::find_ended(int rank, std::chrono::milliseconds patience) {
+  for (Peer& peer : peers_) {
+    if (peer.announcement.rank == rank) {
+      peer.ended = peer.ended || ends_within(peer.pidfd, patience);
+      if (peer.ended) {
+        return peer.pid;
+      }
+    }
+  }
+  return 0;
 }
 
 std::string Presence::tell_of(const std::vector<int>& missing, const char* runs_and) {

@@ -6,6 +6,7 @@
 
 #include <c10/util/intrusive_ptr.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -83,6 +84,9 @@ class Presence {
     int pidfd;
   };
   Process find(int rank);
+  // The pid of `rank` if it is known to have ended, or ends within `patience`; otherwise 0. Does
+  // not ask the store.
+  long long find_ended(int rank, std::chrono::milliseconds patience);
   // What ToldWait tells of `rank`: "waits in ...", "has given up ..."; "" if nothing. Does not
   // block; throws what the store throws.
   std::string find_wait(int rank) const;
