@@ -1,8 +1,9 @@
-// Whether the process of a peer still runs.
+// What can be found out about the process of a peer.
 #ifndef PYTHON_CSRC_C10D_PEER_PROCESS_H_
 #define PYTHON_CSRC_C10D_PEER_PROCESS_H_
 
 #include <cstdint>
+#include <string>
 
 namespace torch_openreg {
 
@@ -33,6 +34,12 @@ class PeerProcess {
   std::int64_t pid_ = 0;
   int pidfd_ = -1;
 };
+
+// When the process started, in clock ticks since boot: tells it from a later one with its pid. ""
+// if there is no such process.
+std::string start_of(long long pid);
+// Whether it is stopped (SIGSTOP, Ctrl-Z, a debugger).
+bool is_stopped(long long pid);
 
 }  // namespace torch_openreg
 

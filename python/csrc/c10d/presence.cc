@@ -17,6 +17,7 @@
 #include "common/descriptors.h"
 #include "occl/api/occl_debug.h"
 #include "python/csrc/c10d/errors.h"
+#include "python/csrc/c10d/peer_process.h"
 #include "python/csrc/c10d/timed_store.h"
 
 namespace torch_openreg {
@@ -41,22 +42,6 @@ std::string own_place() {
   const std::string boot = file_text("/proc/sys/kernel/random/boot_id");
   const auto space = ::stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
   return c10::str(boot.substr(0, boot.find('\n')), "/", space);
-}
-
-// When the process started, in clock ticks since boot: tells it from a later one with its pid. ""
-// if there is no such process. Field 22 of proc(5)'s stat; the second one may hold blanks.
-std::string start_of(long long pid) {
-  const std::string text = file_text(c10::str("/proc/", pid, "/stat"));
-  const auto name_end = text.rfind(')');
-  if (name_end == std::string::npos) {
-    return "";
-  }
-  std::istringstream fields(text.substr(name_end + 1));
-  std::string field;
-  for (int number = 3; number <= 22; ++number) {
-    fields >> field;
-  }
-  return field;
 }
 
 // For telling what is known of them.

@@ -117,15 +117,4 @@ long long pid_of_server(const c10d::TCPStore& store) {
   return 0;
 }
 
-bool is_stopped(long long pid) {
-  std::ifstream file(c10::str("/proc/", pid, "/stat"));
-  std::string text;
-  std::getline(file, text);
-  const auto name_end = text.rfind(')');  // the name may hold blanks
-  std::istringstream fields(name_end == std::string::npos ? "" : text.substr(name_end + 1));
-  std::string state;
-  fields >> state;
-  return state == "T" || state == "t";
-}
-
 }  // namespace torch_openreg

@@ -14,9 +14,6 @@ std::vector<int> connections_to(int port);
 // host, in another pid or network namespace, or another user's. Looks through /proc: milliseconds.
 long long pid_of_server(const c10d::TCPStore& store);
 
-// Whether this process is stopped (SIGSTOP, Ctrl-Z, a debugger).
-bool is_stopped(long long pid);
-
 }  // namespace torch_openreg
 
 #endif  // PYTHON_CSRC_C10D_STORE_SERVER_H_

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "python/csrc/c10d/errors.h"
+#include "python/csrc/c10d/peer_process.h"
 #include "python/csrc/c10d/store_server.h"
 
 namespace torch_openreg {
