@@ -24,7 +24,7 @@ namespace {
 constexpr std::chrono::milliseconds kPause{1};
 // For rank 0 to say what it has found, and for the others to hear it.
 constexpr std::chrono::milliseconds kShortestGrace{50};
-constexpr std::chrono::milliseconds kLongestHearing{2000};
+constexpr std::chrono::milliseconds kLongestHearing{500};
 constexpr std::chrono::milliseconds kLookInterval{100};
 // A process that ends closes its connections a little before it counts as ended.
 constexpr std::chrono::milliseconds kEnding{100};
