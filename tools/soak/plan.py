@@ -33,8 +33,10 @@ _SIZES = (0, 1, 2, 3, 7, 64, 1000, 4099, 20_000, 70_001, 300_000)
 
 # What may go wrong, and how often (of 100 rounds).
 MISFORTUNES = {
-    "none": 22,
-    "kill": 22,
+    "none": 17,
+    "kill": 17,
+    "kill_making": 6,  # while subgroups are made and destroyed
+    "kill_shrinking": 4,  # a second rank, while the survivors shrink
     "exit": 4,
     "raise": 4,
     "leave": 4,
@@ -49,7 +51,8 @@ MISFORTUNES = {
     "abort": 4,
     "reset": 3,
 }
-DEADLY = ("kill", "exit", "raise", "die_before_use", "leave", "no_memory")
+KILLS = ("kill", "kill_making", "kill_shrinking")
+DEADLY = (*KILLS, "exit", "raise", "die_before_use", "leave", "no_memory")
 LATE = ("stop", "drop")  # the others' deadline ends their operations
 HARMLESS = ("none", "pause", "slow")
 
@@ -82,6 +85,19 @@ class Misfortune:
 
 
 @dataclasses.dataclass(frozen=True)
+class Making:
+    """A subgroup, or several disjoint ones, that are made, used once and destroyed."""
+
+    kind: str  # "split_group", which all ranks of the world take part in, or "new_group"
+    parts: tuple[tuple[int, ...], ...]  # one of a new_group
+    use: Step  # the first operation of each
+
+    def part_of(self, rank: int) -> tuple[int, ...]:
+        """The members of the rank's own subgroup; empty if it has none."""
+        return next((part for part in self.parts if rank in part), ())
+
+
+@dataclasses.dataclass(frozen=True)
 class Plan:
     """One round."""
 
@@ -93,6 +109,10 @@ class Plan:
     timeout_s: float
     eager: bool  # groups are made with a device, so they meet at once
     shrinks: bool  # the survivors of a death go on in a smaller group
+    makings: tuple[Making, ...] = ()  # instead of steps
+    told_ranks_split: bool = False  # see makings.py
+    late: int | None = None  # comes late to the making in which the victim dies
+    second: Misfortune | None = None  # while the survivors shrink, at no step
 
     def affected(self, group: int) -> bool:
         """Says whether the misfortune may fail operations of the group."""
@@ -102,6 +122,13 @@ class Plan:
         if kind in ("mismatch", "abort"):
             return group == self.steps[self.misfortune.step].group
         return self.misfortune.victim in self.groups[group]
+
+    @property
+    def dead(self) -> tuple[int, ...]:
+        """The ranks that die, in this order."""
+        if self.misfortune.kind not in DEADLY:
+            return ()
+        return (self.misfortune.victim, *([self.second.victim] if self.second else []))
 
 
 def _group(rng: random.Random, world: int) -> tuple[int, ...]:
@@ -138,12 +165,64 @@ def _step(rng: random.Random, number: int, groups: list[tuple[int, ...]], kinds:
     )
 
 
+def _parts(rng: random.Random, world: int) -> tuple[tuple[int, ...], ...]:
+    """Disjoint groups, perhaps not of all ranks."""
+    colors = [rng.choice((None, 0, 0, 1)) for _ in range(world)]
+    parts = [tuple(r for r in range(world) if colors[r] == color) for color in (0, 1)]
+    return tuple(part for part in parts if part) or (tuple(range(world)),)
+
+
+def _making(rng: random.Random, number: int, world: int) -> Making:
+    kind = rng.choice(("split_group", "split_group", "new_group"))
+    parts: tuple[tuple[int, ...], ...] = (tuple(range(world)),)
+    if rng.random() < 0.6:
+        parts = _parts(rng, world) if kind == "split_group" else (_group(rng, world),)
+    return Making(kind, parts, _step(rng, number, [parts[0]], ("all_reduce",)))
+
+
+def _plan_of_makings(rng: random.Random, seed: int, world: int) -> Plan:
+    makings = tuple(_making(rng, number, world) for number in range(rng.randint(4, 16)))
+    misfortune = Misfortune(
+        kind="kill_making",
+        victim=rng.randrange(world),
+        step=rng.randrange(len(makings)),
+        delay_us=rng.choice((300, 1000, 3000, 10_000)) * rng.randint(0, 1000) // 1000,
+    )
+    others = [rank for rank in range(world) if rank != misfortune.victim]
+    return Plan(
+        seed=seed,
+        world=world,
+        groups=(tuple(range(world)),),
+        steps=(),
+        misfortune=misfortune,
+        timeout_s=60.0,
+        eager=True,
+        shrinks=world > 2,
+        makings=makings,
+        told_ranks_split=rng.random() < 0.5,
+        late=rng.choice(others) if rng.random() < 0.25 else None,
+    )
+
+
+def _second(rng: random.Random, world: int, first: int) -> Misfortune:
+    return Misfortune(
+        kind="kill_shrinking",
+        victim=rng.choice([rank for rank in range(world) if rank != first]),
+        step=-1,
+        delay_us=rng.choice((300, 1000, 3000, 10_000)) * rng.randint(0, 1000) // 1000,
+    )
+
+
 def make_plan(seed: int, only: str | None = None) -> Plan:
     """The round of this seed; `only` names its misfortune instead of leaving it to chance."""
     rng = random.Random(seed)
     world = rng.choice((2, 2, 3, 3, 4, 5))
     chance = rng.choices(list(MISFORTUNES), list(MISFORTUNES.values()))[0]
     kind = only or chance
+    if kind == "kill_making":
+        return _plan_of_makings(rng, seed, world)
+    kills_two = kind == "kill_shrinking"
+    world += kills_two
     waits_alike = kind in LATE
     groups = [tuple(range(world))]
     groups += [_group(rng, world) for _ in range(0 if waits_alike else rng.randint(0, 4))]
@@ -160,7 +239,7 @@ def make_plan(seed: int, only: str | None = None) -> Plan:
     if kind in ("mismatch", "abort") and not candidates:
         kind = "none"
         candidates = [0]
-    eager = kind != "die_before_use" and rng.random() < 0.6
+    eager = kind != "die_before_use" and (rng.random() < 0.6 or kills_two)
     misfortune = Misfortune(
         kind=kind,
         victim=victim,
@@ -175,5 +254,6 @@ def make_plan(seed: int, only: str | None = None) -> Plan:
         misfortune=misfortune,
         timeout_s=1.5 if waits_alike else 60.0,
         eager=eager,
-        shrinks=eager and kind in ("kill", "exit", "raise", "no_memory") and world > 2,
+        shrinks=eager and kind in (*KILLS, "exit", "raise", "no_memory") and world > 2,
+        second=_second(rng, world, victim) if kills_two else None,
     )

@@ -20,8 +20,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from makings import Makings
 from operations import Issue, Place
-from plan import Plan, Step
+from plan import KILLS, Plan, Step
+from recovery import Recovery
 from torch_openreg import testing
 
 # A wait on the host goes on this much longer than the operation's own deadline, which must be what
@@ -76,8 +78,10 @@ class Rank:
         self.say("ready")
         if misfortune.kind == "die_before_use" and misfortune.victim == self.rank:
             time.sleep(misfortune.delay_us / 1e6)
-            self._die()
+            self.die()
         self.say("begun")
+        if plan.makings:
+            Makings(self).run()
         for step in plan.steps:
             if misfortune.victim == self.rank and misfortune.step == step.number:
                 self.meet(step)
@@ -88,12 +92,9 @@ class Rank:
 
     def finish(self) -> None:
         """What comes after the steps: perhaps a smaller group, then the end."""
-        plan = self.plan
         self.faults.close()
-        if plan.shrinks:
-            if self.rank == plan.misfortune.victim:
-                self._die()  # nothing has become of its misfortune
-            self.go_on_without(plan.misfortune.victim)
+        if self.plan.shrinks:
+            self.recover()
         begin = time.monotonic()
         self.say("leaves")
         dist.destroy_process_group()
@@ -109,31 +110,19 @@ class Rank:
             else:
                 return
 
-    def go_on_without(self, victim: int) -> None:
-        """Shrinks the world and goes on in what is left.
+    def recover(self) -> None:
+        """Goes on without the victim.
 
-        All survivors do, also one that was through with its steps before: a message between others
-        is nothing to it. What streams hold of groups that failed goes with them where this rank has
-        been told.
+        What streams hold of groups that failed goes with them where this rank has been told.
         """
+        victim = self.plan.misfortune.victim
+        if self.rank == victim:
+            self.die()  # nothing has become of its misfortune
         both = {self.rank, victim}
         shared = {i for i, members in enumerate(self.plan.groups) if both <= {*members}}
-        if not shared <= self.failed:
+        if self.plan.steps and not shared <= self.failed:
             self.drain()
-        store = dist.group.WORLD.get_group_store()
-        store.set(f"through/{self.rank}", "1")
-        others = [f"through/{rank}" for rank in range(self.plan.world) if rank != victim]
-        store.wait(others, datetime.timedelta(seconds=60))
-        group = dist.shrink_group([victim], shrink_flags=dist.distributed_c10d.SHRINK_ABORT)
-        members = tuple(r for r in range(self.plan.world) if r != victim)
-        place = Place(group, tuple(range(len(members))), members.index(self.rank), self.device)
-        for number, kind in enumerate(("all_reduce", "all_gather", "all_reduce")):
-            count = 1000 * number + 3
-            step = Step(1000 + number, kind, 0, "int64", count, "SUM", 0, 0, True, False, 0)
-            issue = Issue(step, place)
-            issue.run()
-            self.look(issue)
-        self.say("went_on", group=members)
+        Recovery(self).run()
 
     # ---- steps
 
@@ -152,7 +141,7 @@ class Rank:
                 misfortune = self.plan.misfortune
                 if misfortune.kind != "no_memory" or misfortune.victim != self.rank:
                     raise  # nobody asked for it
-                self._die()
+                self.die()
             except Exception as error:
                 self.note_named(step, begin, error)  # and issue it again, if it is another's
             else:
@@ -216,14 +205,27 @@ class Rank:
     def note_failure(self, step: Step, group: int, begin: float, error: Exception) -> None:
         """Reports a failure; nothing more is done in the group."""
         self.failed.add(group)
+        self.say_failure(step.number, group, step.kind, begin, error)
+
+    def say_failure(
+        self,
+        step: int,
+        group: int | str,
+        kind: str,
+        begin: float,
+        error: Exception,
+        needed: tuple[int, ...] | None = None,
+    ) -> None:
+        """Reports a failure; `needed`: the ranks that it depends on, where the group is new."""
         self.say(
             "failure",
-            step=step.number,
+            step=step,
             group=group,
-            kind=step.kind,
+            kind=kind,
             begin=begin,
             error=type(error).__name__,
             message=str(error),
+            needed=needed,
         )
 
     # ---- misfortunes
@@ -235,20 +237,18 @@ class Rank:
         if kind in ("none", "die_before_use"):
             return
         self.say("misfortune", kind=kind)  # to stop or pause it is the parent's part
-        if kind == "kill":
-            # Ends the process wherever it is, as SIGKILL does: the signal has no handler.
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.setitimer(signal.ITIMER_REAL, max(delay_s, 1e-6))
+        if kind in KILLS:
+            self.kill_after(delay_s)
         elif kind == "exit":
-            threading.Timer(delay_s, self._die).start()
+            threading.Timer(delay_s, self.die).start()
         elif kind == "raise":
             sys.last_value = RuntimeError("the soak's")
             atexit._run_exitfuncs()
-            self._die()
+            self.die()
         elif kind == "leave":
             self.settle(0)
             dist.destroy_process_group()
-            self._die()
+            self.die()
         elif kind in ("slow", "drop", "truncate", "reset", "no_memory"):
             self._ask_for_faults(kind)
         elif kind == "abort":
@@ -256,6 +256,11 @@ class Rank:
             threading.Timer(delay_s, backend.abort).start()
         elif kind == "mismatch":
             self._disagree(step)
+
+    def kill_after(self, delay_s: float) -> None:
+        """Ends the process wherever it is then, as SIGKILL does: the signal has no handler."""
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, max(delay_s, 1e-6))
 
     def _ask_for_faults(self, kind: str) -> None:
         self.settle(0)
@@ -281,7 +286,8 @@ class Rank:
         except Exception as error:
             self.note_failure(step, step.group, begin, error)
 
-    def _die(self) -> None:
+    def die(self) -> None:
+        """Ends the process at once."""
         self.report.flush()
         os._exit(17)
 

@@ -54,12 +54,18 @@ def round_seed(seed: int, number: int) -> int:
 
 def describe(plan: Plan) -> str:
     """A plan in a line."""
-    misfortune = plan.misfortune
-    return (
-        f"{plan.world} ranks, groups {list(plan.groups)}, {len(plan.steps)} steps, "
+    misfortune, second = plan.misfortune, plan.second
+    steps = f"{len(plan.makings)} makings" if plan.makings else f"{len(plan.steps)} steps"
+    text = (
+        f"{plan.world} ranks, groups {list(plan.groups)}, {steps}, "
         f"{misfortune.kind} of rank {misfortune.victim} at step {misfortune.step} "
         f"after {misfortune.delay_us} us"
     )
+    if plan.late is not None:
+        text += f", rank {plan.late} comes late"
+    if second:
+        text += f", then of rank {second.victim} after {second.delay_us} us of the shrink"
+    return text
 
 
 class Tally:
@@ -67,32 +73,43 @@ class Tally:
 
     def __init__(self) -> None:
         self.rounds: collections.Counter[str] = collections.Counter()
-        self.reactions: dict[str, list[float]] = collections.defaultdict(list)
+        # With the number of the round.
+        self.reactions: dict[str, list[tuple[float, int]]] = collections.defaultdict(list)
         self.lateness: list[float] = []
         self.operations = 0
         self.shrunk = 0
+        self.parted: list[int] = []
+        self.torn: list[int] = []
 
-    def add(self, plan: Plan, outcome: Outcome) -> None:
+    def add(self, number: int, plan: Plan, outcome: Outcome) -> None:
         """Adds a round."""
         kind = plan.misfortune.kind
         self.rounds[kind] += 1
-        self.reactions[kind] += outcome.reactions_s
+        self.reactions[kind] += [(time_s, number) for time_s in outcome.reactions_s]
         self.lateness += outcome.lateness_s
         self.operations += outcome.operations
         self.shrunk += outcome.shrunk
+        if outcome.parted:
+            self.parted.append(number)
+        if outcome.torn and plan.dead:
+            self.torn.append(number)
 
     def show(self) -> None:
         """Prints the sums."""
         print(f"{sum(self.rounds.values())} rounds: {dict(self.rounds)}")
         print(f"{self.operations} operations, {self.shrunk} rounds went on in a smaller group")
+        if self.parted:
+            print(f"in rounds {self.parted} a shrink failed on some ranks and not on others")
+        if self.torn:
+            print(f"rounds {self.torn} do not count: a rank was killed writing to the FileStore")
         for kind, times in sorted(self.reactions.items()):
             if times:
                 times.sort()
-                middle, most = times[len(times) // 2], times[-1]
-                late = sum(time > 1.0 for time in times)
+                middle, (most, where) = times[len(times) // 2][0], times[-1]
+                late = sum(time_s > 1.0 for time_s, _ in times)
                 print(
                     f"  {kind}: {len(times)} errors, after {1e3 * middle:.0f} ms (median), "
-                    f"{1e3 * most:.0f} ms (largest), {late} after more than 1 s"
+                    f"{1e3 * most:.0f} ms (largest, round {where}), {late} after more than 1 s"
                 )
         if self.lateness:
             least, most = 1e3 * min(self.lateness), 1e3 * max(self.lateness)
@@ -105,6 +122,9 @@ def run_round(
     """Runs one round; `only` and `baseline` as in main."""
     plan = make_plan(round_seed(seed, number), only)
     outcome = Round(plan).run()
+    if outcome.torn and plan.dead:
+        outcome.faults.clear()
+        outcome.reactions_s.clear()
     if baseline is not None:
         left = left_behind() - baseline
         if left:
@@ -160,7 +180,7 @@ def main(arguments: list[str]) -> int:
     number = options.round if options.round is not None else 0
     while True:
         plan, outcome = run_round(seed, number, options.only, baseline)
-        tally.add(plan, outcome)
+        tally.add(number, plan, outcome)
         if outcome.faults:
             failed += 1
             report(seed, number, options.only, plan, outcome)

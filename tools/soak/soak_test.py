@@ -11,10 +11,13 @@ import oracle
 import pytest
 import soak
 import torch
+import torch.distributed as dist
+from makings import Makings
 from operations import Issue
 from plan import MISFORTUNES, make_plan
 from rank import Rank
-from watch import Round
+from recovery import Recovery
+from watch import Judge, Process, Round, is_torn
 
 
 @pytest.mark.parametrize("misfortune", sorted(MISFORTUNES))
@@ -50,9 +53,107 @@ def test_an_error_where_nothing_is_wrong_is_found(monkeypatch):
 
 def test_a_rank_that_is_never_noticed_to_be_dead_is_found(monkeypatch):
     plan = make_plan(soak.round_seed(7, 3), "kill")
-    monkeypatch.setattr(Rank, "note_failure", lambda self, *_: self._die())
+    monkeypatch.setattr(Rank, "note_failure", lambda self, *_: self.die())
     outcome = Round(plan).run()
     assert any("ended with 17" in fault for fault in outcome.faults)
+
+
+def plans(kind):
+    return [make_plan(soak.round_seed(7, number), kind) for number in range(200)]
+
+
+def test_plans_of_makings_have_every_kind():
+    ways = set()
+    for plan in plans("kill_making"):
+        assert plan.eager and plan.dead == (plan.misfortune.victim,) and plan.late not in plan.dead
+        assert plan.misfortune.step in [making.use.number for making in plan.makings]
+        for making in plan.makings:
+            members = [rank for part in making.parts for rank in part]
+            assert members and len(members) == len({*members} & {*range(plan.world)})
+            ways.add((making.kind, len(making.parts), len(members) == plan.world))
+    assert {("split_group", 1, True), ("split_group", 2, True), ("split_group", 1, False)} <= ways
+    assert {("new_group", 1, True), ("new_group", 1, False)} <= ways
+    assert {plan.late is None for plan in plans("kill_making")} == {True, False}
+
+
+def test_a_second_rank_dies_where_the_survivors_shrink():
+    for plan in plans("kill_shrinking"):
+        assert plan.shrinks and len({*plan.dead}) == 2 and plan.world > 2
+    assert not any(plan.second for plan in plans("kill"))
+
+
+def test_a_survivor_that_is_not_told_while_groups_are_made_is_found(monkeypatch):
+    monkeypatch.setattr(Makings, "note", lambda *_: None)
+    outcome = Round(make_plan(soak.round_seed(2026, 0), "kill_making")).run()
+    assert any("was never told of a death" in fault for fault in outcome.faults)
+
+
+def test_a_survivor_that_is_not_told_while_it_shrinks_is_found(monkeypatch):
+    def lose_unseen(recovery, *_):
+        if recovery.rank.rank == recovery.plan.second.victim:
+            recovery.rank.die()
+
+    monkeypatch.setattr(Recovery, "shrink_and_lose", lose_unseen)
+    outcome = Round(make_plan(soak.round_seed(2026, 0), "kill_shrinking")).run()
+    assert any("was never told of a death" in fault for fault in outcome.faults)
+
+
+def test_a_group_that_fails_without_the_dead_is_found(monkeypatch):
+    def use_none(rank, issue):
+        raise dist.DistBackendError("made up")
+
+    def is_made_without_the_victim(plan):
+        parts = [part for making in plan.makings for part in making.parts]
+        return any(plan.misfortune.victim not in part for part in parts) and plan.told_ranks_split
+
+    monkeypatch.setattr(Rank, "issue", use_none)
+    plan = next(filter(is_made_without_the_victim, plans("kill_making")))
+    outcome = Round(plan).run()
+    assert any("failed though nothing is wrong there: made up" in f for f in outcome.faults)
+
+
+def judged(plan, message, needed, late_s):
+    """What is found of a failure on a survivor, `late_s` after a death at the time 100."""
+    event = {"event": "failure", "step": 1, "group": "a group", "kind": "all_reduce"}
+    event |= {"begin": 99.0, "time": 100.0 + late_s, "error": "DistBackendError"}
+    event |= {"message": message, "needed": needed}
+    processes = [Process(1000 + rank, -1, -1, code=0) for rank in range(plan.world)]
+    for rank, process in enumerate(processes):
+        process.ended = 100.0 if rank == plan.dead[-1] else 50.0
+        process.events = [] if rank in plan.dead else [event]
+    judge = Judge(plan, processes)
+    judge.run()
+    return judge
+
+
+def test_the_error_names_who_died_last_of_those_it_needs():
+    plan = plans("kill_shrinking")[0]
+    first, second = plan.dead
+    without_first = [rank for rank in range(plan.world) if rank != first]
+    without_both = [rank for rank in without_first if rank != second]
+    named = f"rank {second} (pid {1000 + second}) has died"
+    judge = judged(plan, named, without_first, 0.25)
+    assert judge.faults == [] and judge.reactions_s == [0.25] * (plan.world - 2)
+    assert judged(plan, named, without_first, 11).faults[0].find("noticed only after") > 0
+    assert judged(plan, named, without_both, 0.25).faults[0].find("nothing is wrong there") > 0
+    other = f"rank {first} (pid {1000 + first}) has died"
+    assert judged(plan, other, without_first, 0.25).faults[0].find("does not say") > 0
+
+
+def test_a_store_that_a_killed_rank_wrote_to_is_found_torn(tmp_path):
+    file = tmp_path / "store"
+    store = dist.FileStore(str(file), 2)
+    for number in range(3):
+        store.set(f"key {number}", "value" * number)
+        store.add("sum", number)
+    store.delete_key("key 1")
+    store.clone()
+    whole = file.read_bytes()
+    assert not is_torn(whole) and not is_torn(b"")
+    torn = [end for end in range(1, len(whole)) if is_torn(whole[:end])]
+    records = len(whole) - 1 - len(torn)  # the ends that are left are those of whole records
+    assert 8 <= records <= 20
+    assert all(is_torn(whole[:end] + whole) for end in torn)
 
 
 def test_the_oracle_reduces_in_the_steps_dtype():

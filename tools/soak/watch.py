@@ -42,6 +42,22 @@ def _end_with(parent: int) -> None:
         os._exit(1)  # it has ended in between
 
 
+def is_torn(store: bytes) -> bool:
+    """Says whether a rank was killed while torch's FileStore wrote a key and its value.
+
+    It writes each with its length, in four calls. What follows in the file is then misread by all.
+    """
+    position, fields = 0, 0
+    while position < len(store):
+        size = int.from_bytes(store[position : position + 4], "little")
+        field = store[position + 4 : position + 4 + size]
+        is_key = fields % 2 == 0
+        if len(field) < size or (is_key and not re.match(rb"-?/|(refcount|cleanup)/", field)):
+            return True
+        position, fields = position + 4 + size, fields + 1
+    return fields % 2 != 0
+
+
 @dataclasses.dataclass
 class Process:
     """A rank's process, seen from outside."""
@@ -64,6 +80,8 @@ class Outcome:
     lateness_s: list[float]  # of deadlines
     operations: int
     shrunk: bool
+    torn: bool  # see is_torn
+    parted: bool  # a shrink in which a rank died failed on some of the others only
     logs: dict[int, str]
 
 
@@ -96,6 +114,9 @@ class Round:
             for rank, name in enumerate(self._log_names()):
                 with open(os.path.join(folder, name), errors="replace") as file:
                     logs[rank] = file.read()
+            torn = False
+            with contextlib.suppress(FileNotFoundError), open(store_file, "rb") as store:
+                torn = is_torn(store.read())
         finally:
             shutil.rmtree(folder)
         judge = Judge(self.plan, self.processes)
@@ -104,8 +125,10 @@ class Round:
             self.faults + judge.faults,
             judge.reactions_s,
             judge.lateness_s,
-            len(self.plan.steps),
+            len(self.plan.steps) + len(self.plan.makings),
             judge.shrunk,
+            torn,
+            judge.parted,
             logs,
         )
 
@@ -221,13 +244,12 @@ class Judge:
         self.reactions_s: list[float] = []
         self.lateness_s: list[float] = []
         self.shrunk = False
+        self.parted = False
 
     def run(self) -> None:
         """Judges every rank."""
-        misfortune = self.plan.misfortune
         for rank, process in enumerate(self.processes):
-            is_victim = rank == misfortune.victim
-            dies = is_victim and misfortune.kind in DEADLY
+            dies = rank in self.plan.dead
             allowed = (0, 17, -signal.SIGALRM) if dies else (0,)
             if process.code not in allowed:
                 self.faults.append(f"rank {rank} ended with {process.code}")
@@ -236,21 +258,33 @@ class Judge:
                     self.faults.append(f"rank {rank}: {event['error']}: {event['message']}")
                 elif event["event"] == "went_on":
                     self.shrunk = True
+                elif event["event"] == "parted":
+                    self.parted = True
                 elif event["event"] == "failure" and not dies:
                     self._failure(rank, event)
+            told = any(event.get("needed") for event in process.events)
+            if (self.plan.makings or self.plan.second) and rank not in self.plan.dead and not told:
+                self.faults.append(f"rank {rank} was never told of a death")
+
+    def _victim(self, event: dict[str, Any]) -> int | None:
+        """Whose misfortune may have caused the failure; None: nobody's."""
+        if event["needed"] is None:
+            return self.plan.misfortune.victim if self.plan.affected(event["group"]) else None
+        return next((rank for rank in self.plan.dead if rank in event["needed"]), None)
 
     def _failure(self, rank: int, event: dict[str, Any]) -> None:
-        plan, message = self.plan, event["message"]
+        message = event["message"]
         where = f"rank {rank}, step {event['step']} ({event['kind']}, group {event['group']})"
-        if not plan.affected(event["group"]):
+        victim = self._victim(event)
+        if victim is None:
             self.faults.append(f"{where} failed though nothing is wrong there: {message}")
             return
         if event["error"] not in ("DistBackendError", "AcceleratorError"):
             self.faults.append(f"{where} raised {event['error']}: {message}")
-        pattern = self._expected()
+        pattern = self._expected(self.processes[victim])
         if not re.search(pattern, message) and not self._names_who_left(event):
             self.faults.append(f"{where} does not say /{pattern}/: {message}")
-        self._timing(where, rank, event)
+        self._timing(where, rank, event, victim)
 
     def _names_who_left(self, event: dict[str, Any]) -> bool:
         """Says whether the message names a rank that had left the group.
@@ -270,24 +304,19 @@ class Judge:
             for other in process.events
         )
 
-    def _expected(self) -> str:
-        misfortune = self.plan.misfortune
-        pid = self.processes[misfortune.victim].pid
-        named = rf"rank(\(s\))? \d+ \(pid {pid}\)"
+    def _expected(self, victim: Process) -> str:
+        kind = self.plan.misfortune.kind
+        named = rf"rank(\(s\))? \d+ \(pid {victim.pid}\)"
+        if kind in DEADLY:
+            return named
         return {
-            "kill": named,
-            "exit": named,
-            "raise": named,
-            "leave": named,
-            "die_before_use": named,
-            "no_memory": named,
             "stop": rf"timed out.*{named}|{named}",
             "drop": "timed out",
             "mismatch": "disagree",
             "truncate": "disagree",
             "abort": "was aborted",
             "reset": "was reset",
-        }[misfortune.kind]
+        }[kind]
 
     def _when(self, victim: Process, group: int) -> float:
         """When a victim that lives on brought its misfortune about.
@@ -300,9 +329,9 @@ class Judge:
                 return event["begin"] if self.plan.misfortune.kind == "mismatch" else event["time"]
         return min((e["time"] for e in victim.events if e["event"] == "misfortune"), default=0.0)
 
-    def _timing(self, where: str, rank: int, event: dict[str, Any]) -> None:
+    def _timing(self, where: str, rank: int, event: dict[str, Any], victim_rank: int) -> None:
         misfortune = self.plan.misfortune
-        victim = self.processes[misfortune.victim]
+        victim = self.processes[victim_rank]
         if misfortune.kind in LATE:
             waited = re.search(r"on rank (\d+) of .* timed out after (\d+) ms", event["message"])
             if waited and int(waited[1]) == rank and rank != misfortune.victim:
