@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <system_error>
+#include <tuple>
 
 #include "gtest/gtest.h"
 #include "occl/conformance/ranks.h"
@@ -136,29 +137,55 @@ TEST(Deaths, ADeadReceiverFailsTheSender) {
   EXPECT_EQ(ranks.Wait(0), kFine);
 }
 
-// Rank 0 lives and does not come, as one that has been told of the death elsewhere.
-TEST(Deaths, AreToldInASplitAndAShrinkThatWaitForAnotherRank) {
-  for (const bool splits : {true, false}) {
-    RankProcesses ranks(3, [&](int rank, const occlUniqueId& id) -> int {
-      occlComm_t comm = nullptr;
-      if (const int failed = Join(rank, 3, id, 60'000, &comm)) return failed;
-      if (rank != 1) sleep(1000);
-      occlComm_t made = nullptr;
-      const occlResult_t result =
-          splits ? occlCommSplit(comm, 0, rank, &made, nullptr)
-                 : occlCommShrink(comm, nullptr, 0, &made, nullptr, OCCL_SHRINK_DEFAULT);
-      const std::string message = occlGetLastError(nullptr);
-      if (result == occlRemoteError && message.find("rank 2 (pid ") != std::string::npos) {
-        return kFine;
-      }
-      std::fprintf(stderr, "result %d, message %s\n", result, message.c_str());
-      return result == occlRemoteError ? kWrongMessage : kWrongResult;
-    });
-    usleep(500'000);
-    ranks.Kill(2, SIGKILL);
-    EXPECT_EQ(ranks.Wait(1), kFine) << (splits ? "split" : "shrink");
-  }
+// Rank 0 lives and does not come, as one that has been told of the death elsewhere. Rank 2 dies
+// before it comes, or after.
+class DeathsInDerivation : public testing::TestWithParam<std::tuple<bool, bool>> {};
+
+TEST_P(DeathsInDerivation, AreToldToThoseThatWaitForAnotherRank) {
+  const auto [splits, comes] = GetParam();
+  RankProcesses ranks(3, [&](int rank, const occlUniqueId& id) -> int {
+    occlComm_t comm = nullptr;
+    if (const int failed = Join(rank, 3, id, 60'000, &comm)) return failed;
+    if (rank == 0 || (rank == 2 && !comes)) sleep(1000);
+    occlComm_t made = nullptr;
+    const occlResult_t result =
+        splits ? occlCommSplit(comm, 0, rank, &made, nullptr)
+               : occlCommShrink(comm, nullptr, 0, &made, nullptr, OCCL_SHRINK_DEFAULT);
+    const std::string message = occlGetLastError(nullptr);
+    if (result == occlRemoteError && message.find("rank 2 (pid ") != std::string::npos) {
+      return kFine;
+    }
+    std::fprintf(stderr, "result %d, message %s\n", result, message.c_str());
+    return result == occlRemoteError ? kWrongMessage : kWrongResult;
+  });
+  usleep(500'000);
+  ranks.Kill(2, SIGKILL);
+  EXPECT_EQ(ranks.Wait(1), kFine);
 }
+
+// A rank of another group may die when it has come: this one needs it no more.
+TEST(Deaths, OfARankOfAnotherColorDoNotEndASplit) {
+  SharedStore marks;
+  RankProcesses ranks(4, [&](int rank, const occlUniqueId& id) -> int {
+    occlComm_t comm = nullptr;
+    if (const int failed = Join(rank, 4, id, 60'000, &comm)) return failed;
+    if (rank == 0 && !marks.Await("rank 3 is dead")) return kLate;
+    occlComm_t made = nullptr;
+    const int color = rank == 3 ? 1 : 0;
+    if (occlCommSplit(comm, color, rank, &made, nullptr) == occlSuccess) return kFine;
+    std::fprintf(stderr, "rank %d: %s\n", rank, occlGetLastError(nullptr));
+    return kWrongResult;
+  });
+  usleep(500'000);
+  ranks.Kill(3, SIGKILL);
+  EXPECT_EQ(ranks.Wait(3), -1);
+  usleep(200'000);  // ranks 1 and 2 look for the dead meanwhile
+  marks.Tell("rank 3 is dead");
+  for (int r = 0; r < 3; ++r) EXPECT_EQ(ranks.Wait(r), kFine) << r;
+}
+
+INSTANTIATE_TEST_SUITE_P(SplitOrShrinkComesOrNot, DeathsInDerivation,
+                         testing::Combine(testing::Bool(), testing::Bool()));
 
 // The last rank of two, in all the ways in which ranks come together.
 class DeathsWithoutPid : public testing::TestWithParam<bool> {

@@ -52,10 +52,16 @@ bool HasPosted(const Exchange& exchange, int rank) {
 }
 
 // Also of ranks that are not waited for yet: the one that is may have been told of their end, and
-// not come for that.
-Status CheckMissing(const Exchange& exchange) {
+// not come for that, or only be late. Who has posted is needed where it is to be in `own` group.
+Status CheckMissing(const Exchange& exchange, const Invitation& own) {
   for (int r = 0; r < exchange.parent.nranks(); ++r) {
-    if (!exchange.takes_part[r] || HasPosted(exchange, r)) continue;
+    if (!exchange.takes_part[r]) continue;
+    if (HasPosted(exchange, r)) {
+      Invitation other;
+      std::memcpy(&other, exchange.parent.block(r).mailboxes[exchange.mailbox].bytes,
+                  sizeof(other));
+      if (own.color == OCCL_SPLIT_NOCOLOR || other.color != own.color) continue;
+    }
     OCCL_RETURN_IF_ERROR(CheckRank(exchange, r));
   }
   return Status();
@@ -82,7 +88,7 @@ Status Trade(const Exchange& exchange, const Invitation& own,
       parent.peers.Refresh();
       if (HasPosted(exchange, r)) break;
       if (exchange.parent_must_be_good && !parent.good()) return parent.failure();
-      OCCL_RETURN_IF_ERROR(CheckMissing(exchange));
+      OCCL_RETURN_IF_ERROR(CheckMissing(exchange, own));
       if (exchange.deadline.Passed()) {
         const std::string waits = WaitBoard::Read(&parent.segment(), r);
         return Error(occlTimeout, "%s of communicator %s: rank %s did not come in time%s%s",
