@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "python/csrc/c10d/backlog.h"
 #include "python/csrc/c10d/event_pool.h"
 #include "python/csrc/c10d/flight_recorder.h"
 #include "python/csrc/c10d/process_group.h"
@@ -84,6 +85,7 @@ void ProcessGroupOCCL::check_nan(c10::ArrayRef<at::Tensor> inputs, const Call& c
 }
 
 ProcessGroupOCCL::Launch ProcessGroupOCCL::begin(Call& call, c10::ArrayRef<PointToPointKey> keys) {
+  await_backlog();
   if (options_->nan_check) [[unlikely]] {
     check_nan(call.shown_inputs, call);
   }

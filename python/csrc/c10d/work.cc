@@ -27,7 +27,7 @@ class FinishTask final : public DeferredTask {
   FinishTask(c10::intrusive_ptr<WorkOCCL> work, bool raises)
       : DeferredTask(work->failures()), work_(std::move(work)), raises_(raises) {}
   void run() override {
-    work_->finish_on_stream(/*copied_back=*/true);
+    work_->finish_on_stream();
     if (raises_) {
       work_->throw_if_failed();
     }
@@ -98,7 +98,7 @@ void WorkOCCL::issued(CopyBacks copy_backs) {
   }
   issued_.store(true, std::memory_order_release);
   if (done) {
-    finish_on_stream(/*copied_back=*/true);
+    finish_on_stream();
   } else {
     // Not of an operation whose wait blocks the host: it raises there, and once is enough.
     const bool raises = current_stream(stream_.device) == stream_ && !description_.blocks_host;
@@ -139,12 +139,10 @@ bool WorkOCCL::poll() const {
   return true;
 }
 
-void WorkOCCL::finish_on_stream(bool copied_back) {
+void WorkOCCL::finish_on_stream() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (copied_back) {
-      copies_back_ = false;
-    }
+    copies_back_ = false;
     if (finished_.load(std::memory_order_relaxed)) {
       return;
     }
@@ -186,6 +184,7 @@ void WorkOCCL::finish_locked() const {
       description_.record,
       overall == occlSuccess ? FlightRecorder::State::kCompleted : FlightRecorder::State::kFailed,
       start_ns_, end_ns_);
+  share_.end();
   finished_.store(true, std::memory_order_release);
   sanitizer::work_ended(this);
 }

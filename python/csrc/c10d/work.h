@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "occl/api/occl.h"
+#include "python/csrc/c10d/backlog.h"
 #include "python/csrc/c10d/communicator.h"
 #include "python/csrc/c10d/errors.h"
 #include "python/csrc/c10d/watcher.h"
@@ -99,7 +100,7 @@ class WorkOCCL final : public c10d::Work {
   bool requests_done() const;
   std::string tell_wait() const;  // ", waiting for ..."; "" if nothing is known
   void finish_locked() const;
-  void finish_on_stream(bool copied_back);
+  void finish_on_stream();
   void throw_if_failed() const;          // on a stream's worker
   void throw_to_user_if_failed() const;  // where the failure is then told
   void drop_inputs();
@@ -129,6 +130,7 @@ class WorkOCCL final : public c10d::Work {
   // Guarded by mutex_.
   bool copies_back_ = false;
   std::vector<at::Tensor> tensors_;
+  mutable BacklogShare share_{tensors_};
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   c10::intrusive_ptr<c10::ivalue::Future> future_result_;
 };
