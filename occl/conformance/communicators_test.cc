@@ -73,6 +73,28 @@ TEST(Split, MakesAWorkingCommunicatorForEachColor) {
   });
 }
 
+TEST(Split, ThatAnotherRankHasGivenUpIsAnError) {
+  SharedStore marks;
+  RunThreads(2, [&](const Rank& rank) {
+    occlComm_t made = nullptr;
+    if (rank.rank == 1) {
+      occlConfig_t config = OCCL_CONFIG_INITIALIZER;
+      config.initTimeout_ms = 50;
+      for (int i = 0; i < 3; ++i) {
+        EXPECT_EQ(occlCommSplit(rank.comm, 0, 1, &made, &config), occlTimeout);
+      }
+      marks.Tell("given up");
+      EXPECT_TRUE(marks.Await("over"));
+    } else {
+      EXPECT_TRUE(marks.Await("given up"));
+      EXPECT_EQ(occlCommSplit(rank.comm, 0, 0, &made, nullptr), occlRemoteError);
+      const std::string message = occlGetLastError(nullptr);
+      EXPECT_NE(message.find("has given it up, and is in split #3"), std::string::npos) << message;
+      marks.Tell("over");
+    }
+  });
+}
+
 TEST(Shrink, GoesOnWithoutTheExcluded) {
   RunThreads(4, [](const Rank& rank) {
     if (rank.rank == 2) return;

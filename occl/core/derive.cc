@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "occl/base/fence.h"
 #include "occl/bootstrap/local_socket.h"
 
 namespace occl {
@@ -35,7 +36,7 @@ struct Exchange {
   int mailbox;
   uint64_t generation;
   std::vector<bool> takes_part;
-  bool parent_must_be_good;
+  bool is_split;  // else a shrink: the parent has failed, and generations have no order
   Deadline deadline;
 };
 
@@ -46,60 +47,96 @@ Status CheckRank(const Exchange& exchange, int rank) {
                exchange.parent.name(), gone.c_str());
 }
 
-bool HasPosted(const Exchange& exchange, int rank) {
-  const Mailbox& box = exchange.parent.block(rank).mailboxes[exchange.mailbox];
-  return box.generation.load(std::memory_order_acquire) == exchange.generation;
+const Mailbox& BoxOf(const Exchange& exchange, int rank) {
+  return exchange.parent.block(rank).mailboxes[exchange.mailbox];
 }
 
-// Also of ranks that are not waited for yet: the one that is may have been told of their end, and
-// not come for that, or only be late. Who has posted is needed where it is to be in `own` group.
-Status CheckMissing(const Exchange& exchange, const Invitation& own) {
+bool HasPosted(const Exchange& exchange, int rank) {
+  return BoxOf(exchange, rank).generation.load(std::memory_order_acquire) == exchange.generation;
+}
+
+Status CheckGivenUp(const Exchange& exchange, int rank) {
+  const uint64_t found = BoxOf(exchange, rank).generation.load(std::memory_order_acquire);
+  if (!exchange.is_split || found <= exchange.generation) return Status();
+  return Error(occlRemoteError,
+               "%s of communicator %s: rank %s has given it up, and is in split #%llu",
+               exchange.what.c_str(), exchange.parent.name(),
+               exchange.parent.peers.Name(rank).c_str(), static_cast<unsigned long long>(found));
+}
+
+// Of those that have not come, which ends it for all.
+Status CheckAbsent(const Exchange& exchange) {
   for (int r = 0; r < exchange.parent.nranks(); ++r) {
-    if (!exchange.takes_part[r]) continue;
-    if (HasPosted(exchange, r)) {
-      Invitation other;
-      std::memcpy(&other, exchange.parent.block(r).mailboxes[exchange.mailbox].bytes,
-                  sizeof(other));
-      if (own.color == OCCL_SPLIT_NOCOLOR || other.color != own.color) continue;
-    }
+    if (!exchange.takes_part[r] || HasPosted(exchange, r)) continue;
     OCCL_RETURN_IF_ERROR(CheckRank(exchange, r));
   }
   return Status();
 }
 
-// Posts `own` and collects everybody's.
-Status Trade(const Exchange& exchange, const Invitation& own,
-             std::vector<Invitation>* invitations) {
+// Also of ranks that are not waited for yet: the one that is may have been told of their end, and
+// not come for that, or only be late. Who has posted is needed where it is to be in `own` group.
+Status CheckMissing(const Exchange& exchange, const Invitation& own) {
+  OCCL_RETURN_IF_ERROR(CheckAbsent(exchange));
+  for (int r = 0; r < exchange.parent.nranks(); ++r) {
+    if (!exchange.takes_part[r] || own.color == OCCL_SPLIT_NOCOLOR) continue;
+    Invitation other;
+    std::memcpy(&other, BoxOf(exchange, r).bytes, sizeof(other));
+    if (other.color == own.color) OCCL_RETURN_IF_ERROR(CheckRank(exchange, r));
+  }
+  return Status();
+}
+
+Status AwaitPosted(const Exchange& exchange, const Invitation& own, int rank, WaitNotice* notice) {
   constexpr int64_t kSlice_ns = 50'000'000;
   Comm& parent = exchange.parent;
+  while (!HasPosted(exchange, rank)) {
+    const uint32_t announced = parent.bells.Announce();
+    if (!HasPosted(exchange, rank)) parent.bells.Sleep(announced, kSlice_ns);
+    parent.bells.Leave();
+    parent.peers.Refresh();
+    if (HasPosted(exchange, rank)) break;
+    if (exchange.is_split && !parent.good()) return parent.failure();
+    OCCL_RETURN_IF_ERROR(CheckMissing(exchange, own));
+    OCCL_RETURN_IF_ERROR(CheckGivenUp(exchange, rank));
+    if (exchange.deadline.Passed()) {
+      const std::string waits = WaitBoard::Read(&parent.segment(), rank);
+      return Error(occlTimeout, "%s of communicator %s: rank %s did not come in time%s%s",
+                   exchange.what.c_str(), parent.name(), parent.peers.Name(rank).c_str(),
+                   waits.empty() ? "" : ": it waits in ", waits.c_str());
+    }
+    notice->Show(exchange.what + " for rank(s) " + parent.peers.Name(rank) + " in communicator " +
+                 parent.name());
+  }
+  return Status();
+}
+
+void Post(const Exchange& exchange, const Invitation& own) {
+  Comm& parent = exchange.parent;
   Mailbox& box = parent.block(parent.rank()).mailboxes[exchange.mailbox];
+  box.generation.exchange(0, std::memory_order_acq_rel);  // for who is late and reads it still
   box.size = sizeof(own);
   std::memcpy(box.bytes, &own, sizeof(own));
   box.generation.store(exchange.generation, std::memory_order_release);
   parent.bells.RingAll();
+}
+
+// Posts `own` and collects everybody's. Does not post where it fails at once: ranks that come late
+// to an earlier one, which this rank was told not to wait for, still find what it posted for that.
+Status Trade(const Exchange& exchange, const Invitation& own,
+             std::vector<Invitation>* invitations) {
+  Comm& parent = exchange.parent;
+  parent.peers.Refresh();
+  OCCL_RETURN_IF_ERROR(CheckAbsent(exchange));
+  Post(exchange, own);
   invitations->assign(parent.nranks(), own);
   WaitNotice notice(&parent.waits, WaitNotice::What::kCollective);
   for (int r = 0; r < parent.nranks(); ++r) {
     if (!exchange.takes_part[r] || r == parent.rank()) continue;
-    while (!HasPosted(exchange, r)) {
-      const uint32_t announced = parent.bells.Announce();
-      if (!HasPosted(exchange, r)) parent.bells.Sleep(announced, kSlice_ns);
-      parent.bells.Leave();
-      parent.peers.Refresh();
-      if (HasPosted(exchange, r)) break;
-      if (exchange.parent_must_be_good && !parent.good()) return parent.failure();
-      OCCL_RETURN_IF_ERROR(CheckMissing(exchange, own));
-      if (exchange.deadline.Passed()) {
-        const std::string waits = WaitBoard::Read(&parent.segment(), r);
-        return Error(occlTimeout, "%s of communicator %s: rank %s did not come in time%s%s",
-                     exchange.what.c_str(), parent.name(), parent.peers.Name(r).c_str(),
-                     waits.empty() ? "" : ": it waits in ", waits.c_str());
-      }
-      notice.Show(exchange.what + " for rank(s) " + parent.peers.Name(r) + " in communicator " +
-                  parent.name());
-    }
-    std::memcpy(&(*invitations)[r], parent.block(r).mailboxes[exchange.mailbox].bytes,
-                sizeof(Invitation));
+    do {
+      OCCL_RETURN_IF_ERROR(AwaitPosted(exchange, own, r, &notice));
+      std::memcpy(&(*invitations)[r], BoxOf(exchange, r).bytes, sizeof(Invitation));
+      LoadFence();
+    } while (!HasPosted(exchange, r));  // it was written again meanwhile
   }
   return Status();
 }
