@@ -276,13 +276,19 @@ TEST(Communicators, LeaveNothingBehind) {
       }
     });
   };
-  round(true);  // what the runtime keeps for the life of the process
+  for (const bool abort : {true, false}) round(abort);  // the runtime keeps some for its life
   const Belongings before = Count();
   for (int i = 0; i < 30; ++i) round(i % 2 == 0);
-  const Belongings after = Count();
+  // A thread that has been joined may be in its folder for a moment longer, also before.
+  const int64_t deadline_ms = NowMs() + 10'000;
+  Belongings after = Count();
+  while (after.threads > before.threads && NowMs() < deadline_ms) {
+    usleep(1000);
+    after = Count();
+  }
   EXPECT_EQ(after.descriptors, before.descriptors);
   EXPECT_EQ(after.mappings, before.mappings);
-  EXPECT_EQ(after.threads, before.threads);
+  EXPECT_LE(after.threads, before.threads);
 }
 
 TEST(UniqueId, BringsRanksTogether) {

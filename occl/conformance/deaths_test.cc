@@ -163,6 +163,36 @@ TEST_P(DeathsInDerivation, AreToldToThoseThatWaitForAnotherRank) {
   EXPECT_EQ(ranks.Wait(1), kFine);
 }
 
+TEST(Deaths, AreNamedBeforeThoseWhoLeftForThem) {
+  SharedStore marks;
+  RankProcesses ranks(3, [&](int rank, const occlUniqueId& id) -> int {
+    occlComm_t comm = nullptr;
+    if (const int failed = Join(rank, 3, id, 60'000, &comm)) return failed;
+    if (rank == 2) sleep(1000);
+    if (!marks.Await(rank == 0 ? "rank 1 has left" : "rank 2 is dead")) return kLate;
+    occlComm_t made = nullptr;
+    const occlResult_t result = occlCommSplit(comm, 0, rank, &made, nullptr);
+    const std::string message = occlGetLastError(nullptr);
+    if (rank == 1) {
+      occlCommDestroy(comm);
+      marks.Tell("rank 1 has left");
+      if (!marks.Await("over")) return kLate;
+    }
+    if (result == occlRemoteError && message.find("rank 2 (pid ") != std::string::npos) {
+      return kFine;
+    }
+    std::fprintf(stderr, "rank %d: result %d, message %s\n", rank, result, message.c_str());
+    return kWrongMessage;
+  });
+  usleep(500'000);
+  ranks.Kill(2, SIGKILL);
+  EXPECT_EQ(ranks.Wait(2), -1);
+  marks.Tell("rank 2 is dead");
+  EXPECT_EQ(ranks.Wait(0), kFine);
+  marks.Tell("over");
+  EXPECT_EQ(ranks.Wait(1), kFine);
+}
+
 // Ranks of another group may die, or fail and try again, when they have come: this one needs them
 // no more.
 TEST(Deaths, OfARankOfAnotherColorDoNotEndASplit) {

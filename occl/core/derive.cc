@@ -64,26 +64,35 @@ Status CheckGivenUp(const Exchange& exchange, int rank) {
                exchange.parent.peers.Name(rank).c_str(), static_cast<unsigned long long>(found));
 }
 
+// Of the ranks that `counts` says yes to, one that has died, else one that has left: perhaps
+// because it was told of the other's death.
+template <typename F>
+Status CheckThose(const Exchange& exchange, F counts) {
+  Status left;
+  for (int r = 0; r < exchange.parent.nranks(); ++r) {
+    if (!exchange.takes_part[r] || !counts(r)) continue;
+    const Status gone = CheckRank(exchange, r);
+    const RankBlock& block = exchange.parent.block(r);
+    if (!gone.ok() && (!HasLeft(block) || StateOf(block) == RankState::kDied)) return gone;
+    if (left.ok()) left = gone;
+  }
+  return left;
+}
+
 // Of those that have not come, which ends it for all.
 Status CheckAbsent(const Exchange& exchange) {
-  for (int r = 0; r < exchange.parent.nranks(); ++r) {
-    if (!exchange.takes_part[r] || HasPosted(exchange, r)) continue;
-    OCCL_RETURN_IF_ERROR(CheckRank(exchange, r));
-  }
-  return Status();
+  return CheckThose(exchange, [&](int rank) { return !HasPosted(exchange, rank); });
 }
 
 // Also of ranks that are not waited for yet: the one that is may have been told of their end, and
 // not come for that, or only be late. Who has posted is needed where it is to be in `own` group.
 Status CheckMissing(const Exchange& exchange, const Invitation& own) {
-  OCCL_RETURN_IF_ERROR(CheckAbsent(exchange));
-  for (int r = 0; r < exchange.parent.nranks(); ++r) {
-    if (!exchange.takes_part[r] || own.color == OCCL_SPLIT_NOCOLOR) continue;
+  return CheckThose(exchange, [&](int rank) {
+    if (!HasPosted(exchange, rank)) return true;
     Invitation other;
-    std::memcpy(&other, BoxOf(exchange, r).bytes, sizeof(other));
-    if (other.color == own.color) OCCL_RETURN_IF_ERROR(CheckRank(exchange, r));
-  }
-  return Status();
+    std::memcpy(&other, BoxOf(exchange, rank).bytes, sizeof(other));
+    return own.color != OCCL_SPLIT_NOCOLOR && other.color == own.color;
+  });
 }
 
 Status AwaitPosted(const Exchange& exchange, const Invitation& own, int rank, WaitNotice* notice) {
