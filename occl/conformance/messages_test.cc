@@ -290,6 +290,39 @@ TEST(Messages, HundredsInFlightArriveInOrder) {
   });
 }
 
+// More than the segment has places for: a place that a receiver has freed is used again at once.
+TEST(Messages, HundredsInAGroupBothWaysArriveInOrder) {
+  constexpr int kMessages = 300, kRounds = 10;
+  RunThreads(2, [](const Rank& rank) {
+    DeviceBuffer sent(4 * kMessages), received(4 * kMessages);
+    for (int round = 0; round < kRounds; ++round) {
+      for (int i = 0; i < kMessages; ++i) {
+        sent.as<int32_t>()[i] = Value(rank.rank + round, i);
+        received.as<int32_t>()[i] = -1;
+      }
+      occlRequest_t last = nullptr;
+      occlCallOptions_t options = OCCL_CALL_OPTIONS_INITIALIZER;
+      ASSERT_EQ(occlGroupStart(), occlSuccess);
+      for (int i = 0; i < kMessages; ++i) {
+        options.request = i + 1 == kMessages ? &last : nullptr;
+        ASSERT_EQ(occlRecv(received.device_bytes() + 4 * i, 1, occlInt32, 1 - rank.rank, 0,
+                           rank.comm, rank.stream, &options),
+                  occlSuccess);
+        options.request = nullptr;
+        ASSERT_EQ(occlSend(sent.device_bytes() + 4 * i, 1, occlInt32, 1 - rank.rank, 0, rank.comm,
+                           rank.stream, &options),
+                  occlSuccess);
+      }
+      ASSERT_EQ(occlGroupEnd(), occlSuccess);
+      WaitFree(last);
+      ASSERT_EQ(orStreamSynchronizeTimeout(rank.stream, 30'000), orSuccess);
+      for (int i = 0; i < kMessages; ++i) {
+        ASSERT_EQ(received.as<int32_t>()[i], Value(1 - rank.rank + round, i)) << round << " " << i;
+      }
+    }
+  });
+}
+
 TEST(Groups, CollectivesAndMessagesMix) {
   RunThreads(3, [](const Rank& rank) {
     const int n = rank.nranks;

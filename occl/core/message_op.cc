@@ -96,7 +96,8 @@ StepResult SendOp::Step() {
   }
   if (path_ == DataPath::kSlot && PutChunks() == StepResult::kMoved) return StepResult::kMoved;
   const auto& read = comm().segment().message_read(comm().rank(), spec_.peer, sequence_);
-  if (read.load(std::memory_order_acquire) != sequence_) return StepResult::kWaiting;
+  // Another send of this rank may have seen that the place is free, and used it, and been read.
+  if (read.load(std::memory_order_acquire) < sequence_) return StepResult::kWaiting;
   return FinishOk();
 }
 
