@@ -19,7 +19,8 @@
 namespace torch_openreg {
 namespace {
 
-// More operations than these in flight at once share streams.
+// More sends, or more receives, than these in flight at once share streams. None of them is behind
+// one of the other kind, which may be what its peer waits for.
 constexpr std::size_t kMaxPointToPointStreams = 64;
 // Distinct factors of PREMUL_SUM; a program has one or two.
 constexpr std::size_t kMaxPremulSums = 1024;
@@ -210,20 +211,25 @@ occlComm_t Communicator::handle() const {
   return comm();
 }
 
-Communicator::PointToPointSlot& Communicator::free_slot() {
+Communicator::PointToPointSlot& Communicator::free_slot(bool receives) {
+  PointToPointSlot* least = nullptr;
+  std::size_t alike = 0;
   for (PointToPointSlot& slot : slots_) {
     if (!is_busy(slot.stream)) {
       slot.keys.clear();
+      slot.receives = receives;
       return slot;
     }
+    if (slot.receives == receives) {
+      ++alike;
+      least = least == nullptr || slot.keys.size() < least->keys.size() ? &slot : least;
+    }
   }
-  if (slots_.size() < kMaxPointToPointStreams) {
-    slots_.push_back({take_stream(settings_.device, settings_.high_priority), {}});
+  if (alike < kMaxPointToPointStreams) {
+    slots_.push_back({take_stream(settings_.device, settings_.high_priority), receives, {}});
     return slots_.back();
   }
-  return *std::min_element(slots_.begin(), slots_.end(), [](const auto& a, const auto& b) {
-    return a.keys.size() < b.keys.size();
-  });
+  return *least;
 }
 
 OpenregStream Communicator::point_to_point_stream(c10::ArrayRef<PointToPointKey> keys) {
@@ -243,7 +249,8 @@ OpenregStream Communicator::point_to_point_stream(c10::ArrayRef<PointToPointKey>
     order_after(chosen->stream, slot.stream);
   }
   if (chosen == nullptr) {
-    chosen = &free_slot();
+    chosen = &free_slot(std::any_of(keys.begin(), keys.end(),
+                                    [](const PointToPointKey& key) { return key.receives; }));
   }
   chosen->keys.insert(chosen->keys.end(), keys.begin(), keys.end());
   return chosen->stream;

@@ -124,6 +124,7 @@ class Communicator final : public c10::intrusive_ptr_target {
  private:
   struct PointToPointSlot {
     OpenregStream stream;
+    bool receives;                      // some of what goes there; else all of it are sends
     std::vector<PointToPointKey> keys;  // of what was queued since it was last empty
   };
   struct PremulSum {
@@ -132,7 +133,7 @@ class Communicator final : public c10::intrusive_ptr_target {
     occlRedOp_t operation;
   };
 
-  PointToPointSlot& free_slot();
+  PointToPointSlot& free_slot(bool receives);
   // comm_, but nullptr in a forked child: it is the parent's. With mutex_ held.
   occlComm_t comm() const { return in_bad_fork() ? nullptr : comm_; }
 
