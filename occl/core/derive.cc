@@ -134,6 +134,7 @@ void Post(const Exchange& exchange, const Invitation& own) {
 Status Trade(const Exchange& exchange, const Invitation& own,
              std::vector<Invitation>* invitations) {
   Comm& parent = exchange.parent;
+  if (exchange.is_split && !parent.good()) return parent.failure();
   parent.peers.Refresh();
   OCCL_RETURN_IF_ERROR(CheckAbsent(exchange));
   Post(exchange, own);

@@ -52,7 +52,7 @@ class PointToPointTest(RankTestCase):
                 self.assertEqual(found[tag].cpu(), values(0, 4, start=10 * tag))
 
     def test_a_hundred_tags_both_ways_in_the_opposite_order(self):
-        # More than there are streams: no receive waits behind a send, whose receive may do the same.
+        # More than there are streams: no receive waits behind a send, as the peer's may as well.
         self.init()
         if self.rank > 1:
             return
