@@ -158,6 +158,23 @@ def own_cgroup(limit_bytes):
     return None
 
 
+@contextlib.contextmanager
+def ranks_in_cgroup(limit_bytes):
+    """A folder as own_cgroup's, and a list for processes, which end with it."""
+    folder = own_cgroup(limit_bytes)
+    if folder is None:
+        pytest.skip("needs the right to make a memory cgroup")
+    processes = []
+    try:
+        yield folder, processes
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        _remove(folder)
+
+
 _FILL = """
     import os, sys, torch, torch_openreg
     touches = sys.argv[1] == "touches"
@@ -191,20 +208,17 @@ _FILL = """
     ],
 )
 def test_the_limit_of_a_cgroup_is_an_error_before_the_kernel_kills(ranks, how):
-    folder = own_cgroup(1200 << 20)
-    if folder is None:
-        pytest.skip("needs the right to make a memory cgroup")
-    try:
-        processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", textwrap.dedent(_FILL), how],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                preexec_fn=lambda: _move_into(folder),
+    with ranks_in_cgroup(1200 << 20) as (folder, processes):
+        for _ in range(ranks):
+            processes.append(
+                subprocess.Popen(
+                    [sys.executable, "-c", textwrap.dedent(_FILL), how],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    preexec_fn=lambda: _move_into(folder),
+                )
             )
-            for _ in range(ranks)
-        ]
         for process in processes:
             assert read_line(process.stdout, DEADLINE_S) == "begun\n"
         for process in processes:
@@ -216,12 +230,6 @@ def test_the_limit_of_a_cgroup_is_an_error_before_the_kernel_kills(ranks, how):
         assert all(0 < number < 150 for number in pieces), pieces
         if ranks == 1:
             assert pieces[0] > 40  # most of it can be used
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-        _remove(folder)
 
 
 # Rank 0 offers memory that nobody has written; what is in it does not matter.
@@ -249,11 +257,7 @@ _OFFER = """
 
 
 def test_a_rank_is_not_killed_for_pages_of_a_peer_in_another_cgroup(tmp_path):
-    folder = own_cgroup(500 << 20)
-    if folder is None:
-        pytest.skip("needs the right to make a memory cgroup")
-    processes = []
-    try:
+    with ranks_in_cgroup(500 << 20) as (folder, processes):
         for rank in range(2):
             processes.append(
                 subprocess.Popen(
@@ -266,12 +270,6 @@ def test_a_rank_is_not_killed_for_pages_of_a_peer_in_another_cgroup(tmp_path):
         outputs = [process.communicate(timeout=DEADLINE_S)[0] for process in processes]
         assert [process.returncode for process in processes] == [0, 0]
         assert outputs == ["done\n"] * 2
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-        _remove(folder)
 
 
 def _move_into(folder):
