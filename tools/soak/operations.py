@@ -6,7 +6,9 @@ device and the tensor it must equal.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import oracle
@@ -15,6 +17,7 @@ import torch.distributed as dist
 from plan import Step
 
 Check = tuple[torch.Tensor, torch.Tensor]
+Message = tuple[Callable[..., Any], torch.Tensor, int]  # isend or irecv, of what, with which tag
 
 
 @dataclasses.dataclass
@@ -41,9 +44,10 @@ class Issue:
         self.works: list[Any] = []
         self.checks: list[Check] = []
         self.held: list[torch.Tensor] = []  # inputs, until the step has been looked at
+        self.to_issue: collections.deque[Message] | None = None  # of an exchange
 
     def run(self) -> None:
-        """Issues the operation of this rank."""
+        """Issues the operation of this rank; after an error, what has not been issued yet."""
         getattr(self, "_" + self.step.kind)()
 
     # ---- helpers
@@ -176,6 +180,31 @@ class Issue:
             self.checks.append((output, self._of(step.root, step.count)))
         if work is not None and step.asynchronous:
             self.works.append(work)
+
+    def _exchange(self) -> None:
+        step, members = self.step, self.place.members
+        if self.place.own not in (step.root, step.peer):
+            return
+        other = step.peer if self.place.own == step.root else step.root
+        if self.to_issue is None:
+            self.to_issue = self._messages(other)
+        while self.to_issue:
+            function, tensor, tag = self.to_issue[0]
+            self.works.append(function(tensor, members[other], self.place.group, tag))
+            self.to_issue.popleft()
+
+    def _messages(self, other: int) -> collections.deque[Message]:
+        """Those of an exchange on this rank: the sends first, the receives first, or in turns."""
+        step, order = self.step, (self.step.number + self.place.own) % 3
+        numbered: list[tuple[int, Message]] = []
+        for i in range(step.messages):
+            count, tag = (step.count + 7 * i) % 211, i % 2
+            output = self._empty(count)
+            self.checks.append((output, self._of(other, count, i)))
+            places = ((i, i), (step.messages + i, i), (i, step.messages + i))[order]
+            numbered.append((places[0], (dist.isend, self._own(count, i), tag)))
+            numbered.append((places[1], (dist.irecv, output, tag)))
+        return collections.deque(message for _, message in sorted(numbered, key=lambda m: m[0]))
 
     def _ring(self) -> None:
         step, own, size = self.step, self.place.own, self.place.size

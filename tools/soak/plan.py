@@ -23,13 +23,15 @@ COLLECTIVES = (
     "all_to_all",
     "barrier",
 )
-MESSAGES = ("send_recv", "ring")
+MESSAGES = ("send_recv", "exchange", "ring")
 # Every rank of the group waits for every other one.
 _WAIT_FOR_ALL = ("all_reduce", "all_gather", "all_gather_into_tensor", "barrier")
 
 DTYPES = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "uint8", "int16")
 REDUCTIONS = ("SUM", "MIN", "MAX", "PRODUCT", "AVG")
 _SIZES = (0, 1, 2, 3, 7, 64, 1000, 4099, 20_000, 70_001, 300_000)
+# Also more than a pair of ranks has places for (64), several times over.
+_MESSAGES_AT_ONCE = (1, 2, 63, 64, 65, 129, 300)
 
 # What may go wrong, and how often (of 100 rounds).
 MISFORTUNES = {
@@ -67,11 +69,12 @@ class Step:
     dtype: str
     count: int  # elements of a part
     reduction: str
-    root: int  # index in the group; of a send_recv: the sender
-    peer: int  # index in the group; the receiver
+    root: int  # index in the group; of a send_recv: the sender; of an exchange: one of the two
+    peer: int  # index in the group; the receiver; the other one
     asynchronous: bool
     side_stream: bool
     lag: int  # steps until the result is looked at
+    messages: int = 0  # of an exchange: each way, all at once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,6 +165,7 @@ def _step(rng: random.Random, number: int, groups: list[tuple[int, ...]], kinds:
         asynchronous=rng.random() < 0.6,
         side_stream=rng.random() < 0.25,
         lag=rng.choice((0, 0, 1, 3, 6)),
+        messages=rng.choice(_MESSAGES_AT_ONCE),
     )
 
 

@@ -130,10 +130,10 @@ class Rank:
         """One step, and a look at what is due."""
         members = self.plan.groups[step.group]
         place = Place(self.groups[step.group], members, members.index(self.rank), self.device)
+        issue = Issue(step, place)
         for _ in range(_TRIES):
             if step.group in self.failed:
                 return
-            issue = Issue(step, place)
             begin = time.monotonic()
             try:
                 self.issue(issue)
@@ -143,7 +143,7 @@ class Rank:
                     raise  # nobody asked for it
                 self.die()
             except Exception as error:
-                self.note_named(step, begin, error)  # and issue it again, if it is another's
+                self.note_named(step, begin, error)  # and go on with it, if it is another's
             else:
                 self.pending.append((step.number, begin, issue))
                 break

@@ -13,8 +13,8 @@ import soak
 import torch
 import torch.distributed as dist
 from makings import Makings
-from operations import Issue
-from plan import MISFORTUNES, make_plan
+from operations import Issue, Place
+from plan import MISFORTUNES, Step, make_plan
 from rank import Rank
 from recovery import Recovery
 from watch import Judge, Process, Round, is_torn
@@ -60,6 +60,31 @@ def test_a_rank_that_is_never_noticed_to_be_dead_is_found(monkeypatch):
 
 def plans(kind):
     return [make_plan(soak.round_seed(7, number), kind) for number in range(200)]
+
+
+def test_exchanges_fill_all_places_of_a_pair_several_times():
+    steps = [step for plan in plans("none") for step in plan.steps if step.kind == "exchange"]
+    assert {1, 63, 64, 65, 300} <= {step.messages for step in steps}
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("messages", (0, 1, 65))
+def test_the_two_of_an_exchange_send_what_the_other_receives(messages, number):
+    step = Step(number, "exchange", 0, "int64", 209, "SUM", 0, 2, True, False, 0, messages)
+    ranks = [Issue(step, Place(None, (3, 4, 5), own, torch.device("openreg"))) for own in (0, 2)]
+    sent, received = [], []
+    for issue, other in zip(ranks, (2, 0), strict=True):
+        order = issue._messages(other)
+        sent.append([(tag, t.tolist()) for call, t, tag in order if call is dist.isend])
+        received.append([(tag, t) for call, t, tag in order if call is dist.irecv])
+    for issue, incoming, outgoing in zip(ranks, received, reversed(sent), strict=True):
+        assert len(incoming) == len(outgoing) == messages
+        for tag in (0, 1):
+            buffers = [tensor for own_tag, tensor in incoming if own_tag == tag]
+            values = [value for own_tag, value in outgoing if own_tag == tag]
+            for buffer, value in zip(buffers, values, strict=True):
+                expected = [check for output, check in issue.checks if output is buffer]
+                assert [check.tolist() for check in expected] == [value]
 
 
 def test_plans_of_makings_have_every_kind():
