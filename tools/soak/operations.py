@@ -197,13 +197,15 @@ class Issue:
         """Those of an exchange on this rank: the sends first, the receives first, or in turns."""
         step, order = self.step, (self.step.number + self.place.own) % 3
         numbered: list[tuple[int, Message]] = []
+        checks: list[Check] = []
         for i in range(step.messages):
             count, tag = (step.count + 7 * i) % 211, i % 2
             output = self._empty(count)
-            self.checks.append((output, self._of(other, count, i)))
+            checks.append((output, self._of(other, count, i)))
             places = ((i, i), (step.messages + i, i), (i, step.messages + i))[order]
             numbered.append((places[0], (dist.isend, self._own(count, i), tag)))
             numbered.append((places[1], (dist.irecv, output, tag)))
+        self.checks += checks  # not before: an error of another group may come up in between
         return collections.deque(message for _, message in sorted(numbered, key=lambda m: m[0]))
 
     def _ring(self) -> None:
