@@ -106,6 +106,20 @@ Status ReadExcluded(const Comm& comm, const int* ranks, int count, std::vector<b
   return Status();
 }
 
+// What ends a communicator for the ranks that still use it when this one shrinks it.
+Status EndedByShrink(Comm& parent, const std::vector<bool>& excluded) {
+  constexpr size_t kMostText = 200;
+  std::string left_out;
+  for (int r = 0; r < parent.nranks() && left_out.size() < kMostText; ++r) {
+    if (!excluded[r]) continue;
+    left_out += (left_out.empty() ? " without rank(s) " : ", ") + parent.peers.Name(r);
+  }
+  parent.peers.Refresh();
+  return Error(occlAborted, "communicator %s was shrunk by rank %s%s%s", parent.name(),
+               parent.peers.Name(parent.rank()).c_str(), left_out.c_str(),
+               parent.TellDeaths().c_str());
+}
+
 // What a new communicator takes over from the one that it is made of.
 CommSettings DerivedSettings(const Comm& parent) {
   CommSettings settings = parent.settings();
@@ -264,9 +278,7 @@ occlResult_t occlCommShrink(occlComm_t comm, const int* excludeRanks, int exclud
     OCCL_RETURN_IF_ERROR(occl::AwaitOthers(
         parent, excluded, occl::Deadline::After(parent.settings().init_timeout_ms)));
     if ((flags & OCCL_SHRINK_ABORT) != 0) {
-      static_cast<void>(
-          parent.Fail(Error(occlAborted, "communicator %s was shrunk by rank %s", parent.name(),
-                            parent.peers.Name(parent.rank()).c_str())));
+      static_cast<void>(parent.Fail(EndedByShrink(parent, excluded)));
     }
     CommSettings settings = DerivedSettings(parent);
     settings.name += "/shrunk";
@@ -303,9 +315,11 @@ occlResult_t occlCommAbort(occlComm_t comm, const char* reason) {
   return Run([&]() -> Status {
     OCCL_CHECK_NOT_NULL("occlCommAbort", comm);
     Comm* object = FromHandle(comm);
-    static_cast<void>(object->Fail(Error(occlAborted, "communicator %s was aborted by rank %s: %s",
-                                         object->name(), object->peers.Name(object->rank()).c_str(),
-                                         reason != nullptr ? reason : "no reason given")));
+    object->peers.Refresh();
+    static_cast<void>(object->Fail(
+        Error(occlAborted, "communicator %s was aborted by rank %s: %s%s", object->name(),
+              object->peers.Name(object->rank()).c_str(),
+              reason != nullptr ? reason : "no reason given", object->TellDeaths().c_str())));
     return Status();
   });
 }

@@ -12,46 +12,13 @@
 #include <set>
 #include <string>
 #include <system_error>
-#include <tuple>
 
 #include "gtest/gtest.h"
+#include "occl/conformance/rank_programs.h"
 #include "occl/conformance/ranks.h"
 
 namespace occl_conformance {
 namespace {
-
-// What a child's exit status says. Children report what they see on stderr.
-enum Exit { kFine = 0, kSetupFailed = 10, kWrongResult = 11, kWrongMessage = 12, kLate = 13 };
-
-int Join(int rank, int nranks, const occlUniqueId& id, int64_t timeout_ms, occlComm_t* comm) {
-  occlConfig_t config = OCCL_CONFIG_INITIALIZER;
-  config.timeout_ms = timeout_ms;
-  config.initTimeout_ms = 60'000;
-  if (occlCommInitRank(comm, nranks, id, rank, &config) == occlSuccess) return kFine;
-  std::fprintf(stderr, "rank %d: init: %s\n", rank, occlGetLastError(nullptr));
-  return kSetupFailed;
-}
-
-// All-reduces `count` floats until that fails; returns what the failure was.
-occlResult_t ReduceUntilFailure(occlComm_t comm, size_t count, std::string* message) {
-  DeviceBuffer buffer(count * 4);
-  std::memset(buffer.host(), 0, count * 4);
-  while (true) {
-    occlRequest_t request = nullptr;
-    occlCallOptions_t options = OCCL_CALL_OPTIONS_INITIALIZER;
-    options.request = &request;
-    occlResult_t result = occlAllReduce(buffer.device(), buffer.device(), count, occlFloat32,
-                                        occlSum, comm, nullptr, &options);
-    if (result == occlSuccess) {
-      result = occlRequestWait(request, 60'000);
-      occlRequestFree(request);
-    }
-    if (result != occlSuccess) {
-      *message = occlGetLastError(comm);
-      return result;
-    }
-  }
-}
 
 int ExpectFailure(int rank, occlComm_t comm, size_t count, occlResult_t expected,
                   const std::string& part) {
@@ -136,95 +103,6 @@ TEST(Deaths, ADeadReceiverFailsTheSender) {
   ranks.Kill(1, SIGKILL);
   EXPECT_EQ(ranks.Wait(0), kFine);
 }
-
-// Rank 0 lives and does not come, as one that has been told of the death elsewhere. Rank 2 dies
-// before it comes, or after.
-class DeathsInDerivation : public testing::TestWithParam<std::tuple<bool, bool>> {};
-
-TEST_P(DeathsInDerivation, AreToldToThoseThatWaitForAnotherRank) {
-  const auto [splits, comes] = GetParam();
-  RankProcesses ranks(3, [&](int rank, const occlUniqueId& id) -> int {
-    occlComm_t comm = nullptr;
-    if (const int failed = Join(rank, 3, id, 60'000, &comm)) return failed;
-    if (rank == 0 || (rank == 2 && !comes)) sleep(1000);
-    occlComm_t made = nullptr;
-    const occlResult_t result =
-        splits ? occlCommSplit(comm, 0, rank, &made, nullptr)
-               : occlCommShrink(comm, nullptr, 0, &made, nullptr, OCCL_SHRINK_DEFAULT);
-    const std::string message = occlGetLastError(nullptr);
-    if (result == occlRemoteError && message.find("rank 2 (pid ") != std::string::npos) {
-      return kFine;
-    }
-    std::fprintf(stderr, "result %d, message %s\n", result, message.c_str());
-    return result == occlRemoteError ? kWrongMessage : kWrongResult;
-  });
-  usleep(500'000);
-  ranks.Kill(2, SIGKILL);
-  EXPECT_EQ(ranks.Wait(1), kFine);
-}
-
-TEST(Deaths, AreNamedBeforeThoseWhoLeftForThem) {
-  SharedStore marks;
-  RankProcesses ranks(3, [&](int rank, const occlUniqueId& id) -> int {
-    occlComm_t comm = nullptr;
-    if (const int failed = Join(rank, 3, id, 60'000, &comm)) return failed;
-    if (rank == 2) sleep(1000);
-    if (!marks.Await(rank == 0 ? "rank 1 has left" : "rank 2 is dead")) return kLate;
-    occlComm_t made = nullptr;
-    const occlResult_t result = occlCommSplit(comm, 0, rank, &made, nullptr);
-    const std::string message = occlGetLastError(nullptr);
-    if (rank == 1) {
-      occlCommDestroy(comm);
-      marks.Tell("rank 1 has left");
-      if (!marks.Await("over")) return kLate;
-    }
-    if (result == occlRemoteError && message.find("rank 2 (pid ") != std::string::npos) {
-      return kFine;
-    }
-    std::fprintf(stderr, "rank %d: result %d, message %s\n", rank, result, message.c_str());
-    return kWrongMessage;
-  });
-  usleep(500'000);
-  ranks.Kill(2, SIGKILL);
-  EXPECT_EQ(ranks.Wait(2), -1);
-  marks.Tell("rank 2 is dead");
-  EXPECT_EQ(ranks.Wait(0), kFine);
-  marks.Tell("over");
-  EXPECT_EQ(ranks.Wait(1), kFine);
-}
-
-// Ranks of another group may die, or fail and try again, when they have come: this one needs them
-// no more.
-TEST(Deaths, OfARankOfAnotherColorDoNotEndASplit) {
-  SharedStore marks;
-  RankProcesses ranks(4, [&](int rank, const occlUniqueId& id) -> int {
-    occlComm_t comm = nullptr;
-    if (const int failed = Join(rank, 4, id, 60'000, &comm)) return failed;
-    if (rank == 0 && !marks.Await("rank 2 was told")) return kLate;
-    for (int attempt = 0; attempt < (rank == 2 ? 3 : 1); ++attempt) {
-      occlComm_t made = nullptr;
-      const occlResult_t result = occlCommSplit(comm, rank / 2, rank, &made, nullptr);
-      const std::string message = result == occlSuccess ? "" : occlGetLastError(nullptr);
-      const bool told = message.find("rank 3 (pid ") != std::string::npos;
-      if (rank == 2 ? !told : result != occlSuccess) {
-        std::fprintf(stderr, "rank %d: result %d, message %s\n", rank, result, message.c_str());
-        return kWrongResult;
-      }
-    }
-    if (rank == 2) marks.Tell("rank 2 was told");
-    return marks.Await(rank == 2 ? "over" : "rank 2 was told") ? kFine : kLate;
-  });
-  usleep(500'000);
-  ranks.Kill(3, SIGKILL);
-  EXPECT_EQ(ranks.Wait(3), -1);
-  EXPECT_EQ(ranks.Wait(0), kFine);
-  EXPECT_EQ(ranks.Wait(1), kFine);
-  marks.Tell("over");
-  EXPECT_EQ(ranks.Wait(2), kFine);
-}
-
-INSTANTIATE_TEST_SUITE_P(SplitOrShrinkComesOrNot, DeathsInDerivation,
-                         testing::Combine(testing::Bool(), testing::Bool()));
 
 // The last rank of two, in all the ways in which ranks come together.
 class DeathsWithoutPid : public testing::TestWithParam<bool> {

@@ -285,19 +285,39 @@ Status Comm::FailLocally(const Status& status) {
   return failure();
 }
 
+bool Comm::HasDied(int rank) const {
+  const RankBlock& other = block(rank);
+  return HasLeft(other) ? StateOf(other) == RankState::kDied : peers.Ended(rank);
+}
+
 std::string Comm::TellGone(int rank) const {
   const RankBlock& other = block(rank);
-  if (HasLeft(other) && !presence.HasCome(rank)) {
-    const RankState state = StateOf(other);
+  if (!HasLeft(other)) {
+    return peers.Ended(rank) ? "rank " + peers.Name(rank) + peers.HowItEnded(rank) : "";
+  }
+  std::string who = "rank " + peers.Name(rank);
+  const bool came = presence.HasCome(rank);
+  if (!came) {
     RankCard card;
     std::memcpy(&card, other.card, sizeof(card));
-    return "rank " + std::to_string(rank) + " (pid " + std::to_string(card.pid) + ")" +
-           (state == RankState::kDied   ? " has died"
-            : state == RankState::kLeft ? " has destroyed the communicator"
-                                        : " destroyed the group before it came");
+    who = "rank " + std::to_string(rank) + " (pid " + std::to_string(card.pid) + ")";
   }
-  if (HasLeft(other)) return "rank " + peers.Name(rank) + " has destroyed the communicator";
-  return peers.Ended(rank) ? "rank " + peers.Name(rank) + peers.HowItEnded(rank) : "";
+  if (HasDied(rank)) return who + " has died";
+  return who +
+         (came || StateOf(other) == RankState::kLeft ? " has destroyed the communicator"
+                                                     : " destroyed the group before it came") +
+         TellDeaths();
+}
+
+std::string Comm::TellDeaths() const {
+  constexpr size_t kMostText = 200;
+  std::string deaths;
+  for (int r = 0; r < nranks(); ++r) {
+    if (r == rank() || !HasDied(r)) continue;
+    if (deaths.size() > kMostText) return deaths + "; ...";
+    deaths += "; " + TellGone(r);
+  }
+  return deaths;
 }
 
 void Comm::OpEnded() {
@@ -322,14 +342,16 @@ void Comm::Close() {
   constexpr int64_t kDrain_ms = 1000;
   OCCL_LOG(kInfo, kLogInit, "%s: rank %d destroys it", name(), rank());
   if (pending() != 0 && good()) {
+    peers.Refresh();
     static_cast<void>(FailLocally(Error(occlAborted,
                                         "communicator %s was destroyed on rank %d while "
                                         "operations were pending",
                                         name(), rank())));
-    static_cast<void>(Fail(Error(occlRemoteError,
-                                 "rank %s has destroyed communicator %s while %u operation(s) "
-                                 "were pending",
-                                 peers.Name(rank()).c_str(), name(), pending())));
+    static_cast<void>(
+        Fail(Error(occlRemoteError,
+                   "rank %s has destroyed communicator %s while %u operation(s) "
+                   "were pending%s",
+                   peers.Name(rank()).c_str(), name(), pending(), TellDeaths().c_str())));
   }
   block(rank()).state.store(static_cast<uint32_t>(RankState::kDestroyed),
                             std::memory_order_release);

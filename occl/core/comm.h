@@ -114,9 +114,14 @@ class Comm final : public RefCounted {
   static void LogFailure(const Status& status);
   // As Fail, for this rank only.
   Status FailLocally(const Status& status);
-  // "rank 2 (pid 4711) has died": why nothing comes from that rank any more; "" if it may. As of
-  // the last Refresh of `peers`.
+  // These as of the last Refresh of `peers`.
+  bool HasDied(int rank) const;
+  // "rank 2 (pid 4711) has died": why nothing comes from that rank any more; "" if it may. Of one
+  // that has left it tells the deaths as well.
   std::string TellGone(int rank) const;
+  // "; rank 2 (pid 4711) has died": to be told with what ranks do where others have died: they
+  // leave, abort, shrink. "" if none has.
+  std::string TellDeaths() const;
 
   // ---- operations
   int64_t timeout_ms() const { return timeout_ms_.load(std::memory_order_relaxed); }

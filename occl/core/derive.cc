@@ -72,8 +72,7 @@ Status CheckThose(const Exchange& exchange, F counts) {
   for (int r = 0; r < exchange.parent.nranks(); ++r) {
     if (!exchange.takes_part[r] || !counts(r)) continue;
     const Status gone = CheckRank(exchange, r);
-    const RankBlock& block = exchange.parent.block(r);
-    if (!gone.ok() && (!HasLeft(block) || StateOf(block) == RankState::kDied)) return gone;
+    if (!gone.ok() && exchange.parent.HasDied(r)) return gone;
     if (left.ok()) left = gone;
   }
   return left;

@@ -112,6 +112,7 @@ class Plan:
     timeout_s: float
     eager: bool  # groups are made with a device, so they meet at once
     shrinks: bool  # the survivors of a death go on in a smaller group
+    hasty: bool = False  # each shrinks once it is through, and may end what others still do
     makings: tuple[Making, ...] = ()  # instead of steps
     told_ranks_split: bool = False  # see makings.py
     late: int | None = None  # comes late to the making in which the victim dies
@@ -203,6 +204,7 @@ def _plan_of_makings(rng: random.Random, seed: int, world: int) -> Plan:
         eager=True,
         shrinks=world > 2,
         makings=makings,
+        hasty=rng.random() < 0.5,
         told_ranks_split=rng.random() < 0.5,
         late=rng.choice(others) if rng.random() < 0.25 else None,
     )
@@ -259,5 +261,6 @@ def make_plan(seed: int, only: str | None = None) -> Plan:
         timeout_s=1.5 if waits_alike else 60.0,
         eager=eager,
         shrinks=eager and kind in (*KILLS, "exit", "raise", "no_memory") and world > 2,
+        hasty=rng.random() < 0.5,
         second=_second(rng, world, victim) if kills_two else None,
     )

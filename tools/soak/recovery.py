@@ -34,7 +34,8 @@ class Recovery:
         is nothing to it.
         """
         first, second = self.plan.misfortune.victim, self.plan.second
-        self.meet_at("through", self.without(first))
+        if not self.plan.hasty:
+            self.meet_at("through", self.without(first))
         group = self.shrink_twice(first, second.victim) if second else self.shrink([first])
         self.go_on(group, self.without(*self.plan.dead))
 

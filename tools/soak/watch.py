@@ -290,8 +290,10 @@ class Judge:
         """Says whether the message names a rank that had left the group.
 
         After a failure of its own, or because it was through: what a rank told its peers last may
-        have been dropped.
+        have been dropped. Where a process has ended, that is to be named as well.
         """
+        if self.plan.dead and self.plan.misfortune.kind != "leave":
+            return False
         named = {int(pid) for pid in re.findall(r"\(pid (\d+)\)", event["message"])}
         return any(
             other["time"] <= event["time"]
