@@ -1,6 +1,8 @@
 """Operators on a stream that is busy: queued where their results exist, and still right."""
 
 import importlib
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -63,6 +65,64 @@ def test_it_is_queued_and_gives_the_cpus_numbers(name):
         stream.synchronize()
     for host, device in zip(hosts, devices, strict=True):
         assert torch.equal(device.cpu(), host)
+
+
+IMPORTS_NOTHING = """
+import sys
+import torch
+from torch_openreg import _C
+
+stream = torch.openreg.Stream()
+a = torch.arange(6.0, device="openreg").view(2, 3)
+b = torch.ones(3, device="openreg")
+with torch.openreg.stream(stream):
+    gate = _C._StreamGate(stream, 60.0)
+    results = [a > b, a + b, a * 2, torch.where(a > 2, a, b), a.clamp(1, 3), a**2, a.add_(1)]
+    results += [torch.add(a, b, out=torch.empty(2, 3, device="openreg"))]
+    assert not stream.query()
+    gate.open()
+    stream.synchronize()
+assert results[0].tolist() == [[False, False, True], [True, True, True]], results[0]
+assert results[-1].tolist() == [[2, 3, 4], [5, 6, 7]], results[-1]
+print([name for name in ("torch._dynamo", "sympy") if name in sys.modules])
+"""
+
+
+def test_small_pointwise_operators_import_nothing():
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS_NOTHING], capture_output=True, text=True, timeout=DEADLINE_S
+    )
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
+
+
+SHAPES = [((), ()), ((0,), (1,)), ((3,), ()), ((2, 1), (3, 2)), ((5, 1, 0), (1, 1, 5))]
+
+
+@pytest.mark.parametrize("shapes", SHAPES)
+@pytest.mark.parametrize("dtypes", [("float32", "int64"), ("bool", "bfloat16"), ("uint8", "int8")])
+def test_made_results_are_as_the_cpus(busy, shapes, dtypes):
+    shape, other_shape = shapes
+    first, second = (getattr(torch, dtype) for dtype in dtypes)
+    a, b = torch.ones(shape, dtype=first), torch.ones(other_shape, dtype=second).mul_(2)
+    with torch.openreg.stream(torch.openreg.default_stream()):
+        da, db = made_before(a, b)
+    if b.dim() > 1:
+        b, db = b.mT, db.mT
+    operators = (torch.add, torch.gt, torch.true_divide, torch.maximum, torch.copysign)
+    made = [(operator(a, b), operator, operator(da, db)) for operator in operators]
+    busy.open()
+    torch.openreg.current_stream().synchronize()
+    for expected, operator, found in made:
+        assert found.dtype == expected.dtype, operator
+        assert found.stride() == expected.stride(), operator
+        assert torch.equal(found.cpu(), expected), operator
+
+
+def test_an_error_of_the_shapes_is_raised_at_once(busy):
+    with torch.openreg.stream(torch.openreg.default_stream()):
+        a, b = made_before(torch.ones(2), torch.ones(3))
+    with pytest.raises(RuntimeError, match=r"size of tensor a \(2\) must match .* b \(3\)"):
+        a + b
 
 
 def test_the_order_of_the_queue_is_kept(busy):

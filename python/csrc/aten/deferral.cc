@@ -1,9 +1,12 @@
 #include "python/csrc/aten/deferral.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/ops/clone_ops.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty_strided_ops.h>
+#include <ATen/ops/fill_ops.h>
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <exception>
@@ -43,32 +46,86 @@ at::Tensor to_meta(const at::Tensor& tensor) {
   return meta;
 }
 
-struct MetaRun {
+// The CPU's. Ones are in every function's domain.
+at::Tensor to_ones(const at::Tensor& tensor) {
+  if (!tensor.defined()) {
+    return tensor;
+  }
+  at::Tensor ones =
+      at::detail::empty_strided_cpu(tensor.sizes(), tensor.strides(), tensor.scalar_type());
+  at::_ops::fill__Scalar::redispatch(DispatchKeySet(DispatchKey::CPU), ones, 1);
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+    ones.unsafeGetTensorImpl()->set_wrapped_number(true);
+  }
+  return ones;
+}
+
+// What an operator does to tensors that stand for its own.
+struct Rehearsal {
   Stack results;
-  // What is written, and all arguments, each with the meta tensor that stood for it.
+  // What is written, and all arguments, each with the tensor that stood for it.
   std::vector<std::pair<at::Tensor, at::Tensor>> written;
   std::vector<at::Tensor> arguments;
 };
 
-MetaRun run_meta_kernel(const c10::OperatorHandle& op, const Stack& arguments,
-                        bool keep_host_scalars) {
-  MetaRun run;
+template <typename F>
+Rehearsal rehearse_with(const c10::OperatorHandle& op, const Stack& arguments, DispatchKey kernel,
+                        bool keep_host_scalars, F to_stand_in) {
+  Rehearsal run;
   run.results = arguments;
   replace_tensors(op.schema(), run.results.data(), [&](const at::Tensor& tensor, bool written) {
-    at::Tensor meta = keep_host_scalars && is_host_scalar(tensor) ? tensor : to_meta(tensor);
+    at::Tensor stand_in =
+        keep_host_scalars && is_host_scalar(tensor) ? tensor : to_stand_in(tensor);
     if (written && tensor.defined()) {
-      run.written.emplace_back(tensor, meta);
+      run.written.emplace_back(tensor, stand_in);
     }
-    run.arguments.push_back(meta);
-    return meta;
+    run.arguments.push_back(stand_in);
+    return stand_in;
   });
-  op.redispatchBoxed(DispatchKeySet(DispatchKey::Meta), &run.results);
+  op.redispatchBoxed(DispatchKeySet(kernel), &run.results);
   return run;
 }
 
-// Runs the meta kernel. Nothing if there is none, or none that could know the results' shapes: the
-// out= forms of nonzero and masked_select have one in Python that only throws.
-std::optional<MetaRun> run_on_meta(const c10::OperatorHandle& op, const Stack& arguments) {
+// Whether the CPU's kernel is the cheaper one: it knows the results' shapes exactly, while many
+// meta kernels are in Python, and the first of these imports torch._dynamo.
+bool is_small_pointwise(const c10::OperatorHandle& op, const Stack& arguments) {
+  constexpr std::int64_t kFewElements = 16'384;
+  if (!op.hasTag(at::Tag::pointwise) || op.hasTag(at::Tag::nondeterministic_seeded) ||
+      !op.hasComputedKernelForDispatchKey(DispatchKey::CPU)) {
+    return false;
+  }
+  bool small = true;
+  std::vector<std::int64_t> extents;  // of what all are broadcast to, the last dimension first
+  for_each_tensor(op.schema(), arguments, [&](const at::Tensor& tensor, bool) {
+    if (!tensor.defined() || !small) {
+      return;
+    }
+    const auto sizes = tensor.sizes();
+    const auto span = at::detail::computeStorageNbytes(sizes, tensor.strides(), 1);
+    small = tensor.layout() == at::kStrided && !tensor.is_quantized() && span <= kFewElements;
+    extents.resize(std::max(extents.size(), sizes.size()), 1);
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      extents[i] = std::max(extents[i], sizes[sizes.size() - 1 - i]);
+    }
+  });
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : extents) {
+    elements = std::min(elements * extent, kFewElements + 1);
+  }
+  return small && elements <= kFewElements;
+}
+
+Rehearsal run_meta_kernel(const c10::OperatorHandle& op, const Stack& arguments,
+                          bool keep_host_scalars) {
+  return rehearse_with(op, arguments, DispatchKey::Meta, keep_host_scalars, to_meta);
+}
+
+// Nothing if there is no meta kernel, or none that could know the results' shapes: the out= forms
+// of nonzero and masked_select have one in Python that only throws.
+std::optional<Rehearsal> rehearse(const c10::OperatorHandle& op, const Stack& arguments) {
+  if (is_small_pointwise(op, arguments)) {
+    return rehearse_with(op, arguments, DispatchKey::CPU, /*keep_host_scalars=*/true, to_ones);
+  }
   if (!op.hasComputedKernelForDispatchKey(DispatchKey::Meta) ||
       op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output)) {
     return std::nullopt;
@@ -93,36 +150,36 @@ std::optional<MetaRun> run_on_meta(const c10::OperatorHandle& op, const Stack& a
   }
 }
 
-// True if the meta kernel exists and resized nothing that is written.
-bool passes_on_meta(const c10::OperatorHandle& op, const Stack& arguments) {
-  const std::optional<MetaRun> run = run_on_meta(op, arguments);
+// True if it can be rehearsed, and then resizes nothing that is written.
+bool keeps_sizes(const c10::OperatorHandle& op, const Stack& arguments) {
+  const std::optional<Rehearsal> run = rehearse(op, arguments);
   if (!run.has_value()) {
     return false;
   }
-  for (const auto& [tensor, meta] : run->written) {
-    if (tensor.sizes() != meta.sizes() || tensor.strides() != meta.strides()) {
+  for (const auto& [tensor, stand_in] : run->written) {
+    if (tensor.sizes() != stand_in.sizes() || tensor.strides() != stand_in.strides()) {
       return false;
     }
   }
   return true;
 }
 
-// Tensors of `device` for the results of a meta kernel. Nothing if one of them is no new tensor.
-std::optional<std::vector<at::Tensor>> make_results(const MetaRun& run, c10::DeviceIndex device) {
+// Tensors of `device` for the results of a rehearsal. Nothing if one of them is no new tensor.
+std::optional<std::vector<at::Tensor>> make_results(const Rehearsal& run, c10::DeviceIndex device) {
   std::vector<at::Tensor> made;
   for (const c10::IValue& result : run.results) {
     if (!result.isTensor() || !result.toTensor().defined() ||
         result.toTensor().layout() != at::kStrided) {
       return std::nullopt;
     }
-    const at::Tensor& meta = result.toTensor();
+    const at::Tensor& expected = result.toTensor();
     for (const at::Tensor& argument : run.arguments) {
-      if (argument.defined() && argument.is_alias_of(meta)) {
+      if (argument.defined() && argument.is_alias_of(expected)) {
         return std::nullopt;
       }
     }
-    made.push_back(at::_ops::empty_strided::call(meta.sym_sizes(), meta.sym_strides(),
-                                                 meta.scalar_type(), std::nullopt,
+    made.push_back(at::_ops::empty_strided::call(expected.sym_sizes(), expected.sym_strides(),
+                                                 expected.scalar_type(), std::nullopt,
                                                  c10::Device(kOpenreg, device), std::nullopt));
   }
   return made;
@@ -251,12 +308,12 @@ bool makes_tensors(const c10::FunctionSchema& schema) {
 std::optional<Stack> defer_making(const c10::OperatorHandle& op, const OpenregStream& stream,
                                   const Stack& arguments) {
   const char* name = op.schema().name().c_str();
-  // Elsewhere the CPU's results need not have meta's shapes (batch norm saves nothing in
-  // evaluation).
+  // Elsewhere the CPU's results need not have the meta kernel's shapes (batch norm saves nothing
+  // in evaluation).
   if (!op.hasTag(at::Tag::pointwise) || empties_soon(stream)) {
     return std::nullopt;
   }
-  const std::optional<MetaRun> run = run_on_meta(op, arguments);
+  const std::optional<Rehearsal> run = rehearse(op, arguments);
   std::optional<std::vector<at::Tensor>> made;
   if (run.has_value()) {
     made = make_results(*run, stream.device);
@@ -294,7 +351,7 @@ bool defer(const c10::OperatorHandle& op, const OpenregStream& stream, const Sta
       return false;
     }
   }
-  if (!passes_on_meta(op, arguments)) {
+  if (!keeps_sizes(op, arguments)) {
     return false;
   }
   sanitize(op, stream, arguments, {});

@@ -1,8 +1,11 @@
 // Operators on a stream that is not empty: queued wherever everything that they write exists, so
 // that the host does not wait. One whose results have to be made waits for the stream a little,
 // which nearly always is enough and then costs nothing; if not, it is queued, too, with results of
-// the sizes that the meta device's kernel tells, and copies into them. So that what CUDA orders
-// legally does not deadlock: a host that waited for a peer's message could not send its own.
+// the sizes that a rehearsal tells, and copies into them. So that what CUDA orders legally does not
+// deadlock: a host that waited for a peer's message could not send its own.
+//
+// An operator is rehearsed on tensors that stand for its own: a small pointwise one by the CPU's
+// kernel on ones, any other one by the meta device's kernel.
 #ifndef PYTHON_CSRC_ATEN_DEFERRAL_H_
 #define PYTHON_CSRC_ATEN_DEFERRAL_H_
 
@@ -20,9 +23,9 @@ namespace torch_openreg {
 bool may_be_deferred(const c10::FunctionSchema& schema);
 
 // Queues `op` on `stream` with `arguments`, which have to satisfy may_be_deferred. Shapes and
-// dtypes are checked first, by the meta device's kernel: its errors are thrown here. Returns false,
-// and does nothing, where that kernel does not exist or a result would be resized: then the caller
-// has to wait. Errors that depend on data surface at the next synchronise.
+// dtypes are checked first, by a rehearsal: its errors are thrown here. Returns false, and does
+// nothing, where there can be none or a result would be resized: then the caller has to wait.
+// Errors that depend on data surface at the next synchronise.
 bool defer(const c10::OperatorHandle& op, const OpenregStream& stream,
            const torch::jit::Stack& arguments);
 
