@@ -131,6 +131,51 @@ class SeveralStreamsTest(RecoveryTestCase):
         self.go_on_after(end_by_destroying)
 
 
+class HeldGroupsTest(RankTestCase):
+    """Groups that are over, but held, tell nothing of a new world: its rank 0 was another's 1."""
+
+    ranks = 3
+
+    def init(self, store, rank, size):
+        dist.init_process_group("occl", store=store, rank=rank, world_size=size, timeout=PATIENCE)
+
+    def check_group_with_a_late_rank_0(self, group):
+        if dist.get_rank() == 0:
+            time.sleep(1)  # the other one looks for it several times
+        tensor = torch.arange(3.0, device=self.device) + dist.get_rank()
+        dist.all_reduce(tensor, group=group)
+        self.assertEqual(tensor.tolist(), [1, 3, 5])
+
+    def go_on_after(self, end):
+        store = dist.FileStore(self.file_name, -1)
+        self.init(store, self.rank, self.ranks)
+        held = [dist.group.WORLD, dist.new_group([0, 1, 2]), dist.new_group([0, 2])]
+        tensor = torch.ones(4, device=self.device)
+        dist.all_reduce(tensor)
+        torch.openreg.synchronize()
+        if self.rank == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        with self.raises(dist.DistBackendError, "rank 0"):
+            dist.all_reduce(tensor)
+            torch.openreg.synchronize()
+        end()
+        self.init(dist.PrefixStore("again", store), self.rank - 1, 2)
+        self.check_group_with_a_late_rank_0(None)
+        self.check_group_with_a_late_rank_0(dist.new_group([0, 1]))
+        dist.destroy_process_group()
+        del held
+
+    def _check_return_codes(self, fn, elapsed_time):
+        codes = [process.exitcode for process in self.processes]
+        self.assertEqual(codes, [-signal.SIGKILL, 0, 0])
+
+    def test_destroyed(self):
+        self.go_on_after(dist.destroy_process_group)
+
+    def test_aborted(self):
+        self.go_on_after(c10d._abort_process_group)
+
+
 class MonitoredBarrierTest(RecoveryTestCase):
     def test_it_tells_of_the_death(self):
         self.begin()

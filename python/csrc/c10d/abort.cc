@@ -148,6 +148,7 @@ void ProcessGroupOCCL::abort_by(const std::string& whom) {
   std::vector<std::string> meetings;
   {
     const std::lock_guard<std::mutex> lock(state_mutex_);
+    over_ = true;
     const bool again = !aborted_.empty();
     if (!again) {
       aborted_ = whom;

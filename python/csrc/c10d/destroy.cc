@@ -149,6 +149,7 @@ void ProcessGroupOCCL::finish() {
   }
   const std::lock_guard<std::mutex> lock(state_mutex_);
   shut_down_ = true;
+  over_ = true;
   batch_.reset();
   for (const auto& [device, communicator] : communicators_) {
     communicator->destroy();

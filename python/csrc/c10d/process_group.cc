@@ -141,15 +141,22 @@ void ProcessGroupOCCL::with_live_group(std::uint64_t id,
   }
 }
 
+// Somebody may still hold a group that is over, with ranks that have died since.
+bool ProcessGroupOCCL::knows_more_than(const ProcessGroupOCCL* other) const {
+  if (other == nullptr || over_ != other->over_) {
+    return other == nullptr || other->over_;
+  }
+  return size_ > other->size_;
+}
+
 Announcement ProcessGroupOCCL::own_announcement() {
   const std::uint64_t own = global_rank(*this, rank_);
   const std::lock_guard<std::mutex> lock(groups().mutex);
   const ProcessGroupOCCL* world = nullptr;
   for (const ProcessGroupOCCL* const group : groups().live) {
-    const bool larger = world == nullptr || group->size_ > world->size_;
     // Another rank's, where ranks are threads.
     const bool others = global_rank(*group, group->rank_) != own;
-    world = group->store_ != nullptr && larger && !others ? group : world;
+    world = group->store_ != nullptr && !others && group->knows_more_than(world) ? group : world;
   }
   return world == nullptr ? Announcement{} : Announcement{world->roll_, own, rank_, {}};
 }
@@ -159,7 +166,8 @@ RollEntry ProcessGroupOCCL::roll_entry() const {
   RollEntry entry{"", members_};
   const std::lock_guard<std::mutex> lock(groups().mutex);
   for (const ProcessGroupOCCL* const group : groups().live) {
-    const bool is_world = group->members_.empty() && group->store_ != nullptr && group != this;
+    const bool is_world =
+        group->members_.empty() && group->store_ != nullptr && group != this && !group->over_;
     if (is_world && !members_.empty() && static_cast<std::uint64_t>(group->rank_) == own) {
       entry.world = group->world_;
     }
@@ -171,12 +179,12 @@ std::vector<Announcement> ProcessGroupOCCL::announcements_of_peers() {
   const RollEntry expected = roll_entry();
   // A peer may have died before it made this group: then the largest of the others, the world,
   // knows it, also where this one has as many ranks. Of several the first: in each later one it may
-  // be missing too.
+  // be missing too. What others know of the ranks of a new world is of an old one.
   const std::lock_guard<std::mutex> lock(groups().mutex);
   const ProcessGroupOCCL* world = nullptr;
   for (const ProcessGroupOCCL* const group : groups().live) {
-    const bool larger = world == nullptr || group->size_ > world->size_;
-    world = group != this && group->store_ != nullptr && larger ? group : world;
+    const bool known = group != this && group->store_ != nullptr && !members_.empty();
+    world = known && group->knows_more_than(world) ? group : world;
   }
   std::vector<Announcement> announcements;
   for (int peer = 0; peer < size_; ++peer) {

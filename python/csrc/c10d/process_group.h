@@ -182,6 +182,8 @@ class ProcessGroupOCCL final : public c10d::Backend {
   std::string tell_first_use();
   bool in_first_use();
   bool is_shut_down();
+  // Of today's ranks, in the store.
+  bool knows_more_than(const ProcessGroupOCCL* other) const;
   // For waits for the store; state_mutex_ is not held then.
   std::function<bool()> until_aborted();
   // Where this rank has joined no communicator, it tells those that wait for it; where not all have
@@ -289,6 +291,8 @@ class ProcessGroupOCCL final : public c10d::Backend {
   std::shared_ptr<const GroupIdentity> identity_;
   std::string aborted_;  // why, "" if not
   bool shut_down_ = false;
+  // Destroyed or aborted. Read by other groups.
+  std::atomic<bool> over_{false};
 };
 
 struct ProcessGroupOCCL::Launch {
