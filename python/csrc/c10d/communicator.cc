@@ -146,6 +146,11 @@ void Communicator::await_ranks(const Occasion& occasion,
         // Those who wait as well, and those who come later, hear who is missing and who gave up.
         abort(detail);
       }
+      if (result == occlRemoteError && detail.find(" has died") == std::string::npos) {
+        // Who has left may have done so because of one that has ended.
+        const std::string ended = meeting_->find_no_show(/*at_once=*/true).why;
+        detail += ended.empty() ? "" : "; " + ended;
+      }
       told.given_up();
       throw_failure(result, occasion.failure(result, detail));
     }

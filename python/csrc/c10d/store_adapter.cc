@@ -154,9 +154,9 @@ occlResult_t StoreAdapter::read(const std::string& key, void* value, size_t capa
   return occlSuccess;
 }
 
-NoShow StoreAdapter::find_no_show() {
+NoShow StoreAdapter::find_no_show(bool at_once) {
   const auto now = Clock::now();
-  if (presence_ == nullptr || now < next_look_) {
+  if (presence_ == nullptr || (now < next_look_ && !at_once)) {
     return {};
   }
   next_look_ = now + kPresenceInterval;

@@ -44,7 +44,7 @@ class StoreAdapter {
   }
   // As Presence::find_no_show; looks every kPresenceInterval only, and shortly. Ranks of which
   // say_left was called have not died.
-  NoShow find_no_show();
+  NoShow find_no_show(bool at_once = false);
   // `rank` leaves in order though not all have joined.
   void say_left(int rank) const;
   // "; rank 1 (pid 4711) runs, ...": what is known of these ranks, which have not come in time; or
