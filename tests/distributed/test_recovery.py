@@ -176,6 +176,36 @@ class HeldGroupsTest(RankTestCase):
         self.go_on_after(c10d._abort_process_group)
 
 
+class LeavingForADeathTest(RankTestCase):
+    """Rank 0 dies, rank 1 leaves for that, and the group has not been used before."""
+
+    ranks = 3
+
+    def test_the_death_is_told_as_well(self):
+        self.init()
+        meeting = dist.FileStore(self.file_name + "-meeting", -1)
+        if self.rank == 0:
+            meeting.set("pid", str(os.getpid()))
+            meeting.wait(["made 1", "made 2"], PATIENCE)
+            os.kill(os.getpid(), signal.SIGKILL)
+        meeting.set(f"made {self.rank}", "1")
+        pid = int(meeting.get("pid"))
+        while os.path.exists(f"/proc/{pid}/exe"):  # not of a zombie
+            time.sleep(0.001)
+        if self.rank == 1:
+            dist.destroy_process_group()
+            meeting.set("left", "1")
+        else:
+            meeting.wait(["left"], PATIENCE)
+            with self.raises(dist.DistBackendError, f"rank 0 (pid {pid}) ended before it came"):
+                dist.all_reduce(torch.ones(3, device=self.device))
+            os.remove(self.file_name + "-meeting")
+
+    def _check_return_codes(self, fn, elapsed_time):
+        codes = [process.exitcode for process in self.processes]
+        self.assertEqual(codes, [-signal.SIGKILL, 0, 0])
+
+
 class MonitoredBarrierTest(RecoveryTestCase):
     def test_it_tells_of_the_death(self):
         self.begin()
