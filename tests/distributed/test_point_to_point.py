@@ -5,6 +5,7 @@ import datetime
 import torch
 import torch.distributed as dist
 from harness import RankTestCase, values
+from torch_openreg import _C
 
 WAIT = datetime.timedelta(seconds=30)
 
@@ -34,6 +35,26 @@ class PointToPointTest(RankTestCase):
                 dist.recv(found, left)
                 dist.send(self.mine(count), right)
             self.assertEqual(found.cpu(), values(left, count))
+
+    def test_single_messages_behind_a_batch_both_ways(self):
+        self.init()
+        if self.rank == 2:
+            return
+        peer = 1 - self.rank
+        for count in (0, 1, 100_003):
+            batched, found = self.zeros(count), [self.zeros(count) for _ in range(3)]
+            sent = [self.mine(count, start) for start in (1, 2, 3, 4)]
+            gate = _C._StreamGate(torch.openreg.current_stream(), 60.0)  # holds up the batch
+            works = dist.batch_isend_irecv(
+                [dist.P2POp(dist.isend, sent[0], peer), dist.P2POp(dist.irecv, batched, peer)]
+            )
+            for tensor, output in zip(sent[1:], found, strict=True):
+                works += [dist.isend(tensor, peer), dist.irecv(output, peer)]
+            gate.open()
+            for work in works:
+                work.wait(WAIT)
+            for output, start in zip([batched, *found], (1, 2, 3, 4), strict=True):
+                self.assertEqual(output.cpu(), values(peer, count, start=start))
 
     def test_tags_match_in_any_order(self):
         self.init()

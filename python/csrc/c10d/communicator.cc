@@ -12,16 +12,12 @@
 
 #include "occl/api/occl_debug.h"
 #include "python/csrc/c10d/dtype.h"
-#include "python/csrc/c10d/event_pool.h"
 #include "python/csrc/c10d/store_adapter.h"
 #include "python/csrc/c10d/stream_cache.h"
 
 namespace torch_openreg {
 namespace {
 
-// More sends, or more receives, than these in flight at once share streams. None of them is behind
-// one of the other kind, which may be what its peer waits for.
-constexpr std::size_t kMaxPointToPointStreams = 64;
 // Distinct factors of PREMUL_SUM; a program has one or two.
 constexpr std::size_t kMaxPremulSums = 1024;
 
@@ -123,6 +119,7 @@ Communicator::Communicator(occlComm_t comm, const Settings& settings,
       meeting_(std::move(meeting)),
       peers_(std::move(peers)),
       stream_(take_stream(settings.device, settings.high_priority)),
+      message_streams_(settings.device, settings.high_priority),
       all_joined_(meeting_ == nullptr),
       comm_(comm) {}
 
@@ -206,59 +203,11 @@ void Communicator::look_for(c10::ArrayRef<PointToPointKey> keys, const GroupIden
 Communicator::~Communicator() {
   destroy();
   give_stream_back(stream_, settings_.high_priority);
-  for (const PointToPointSlot& slot : slots_) {
-    give_stream_back(slot.stream, settings_.high_priority);
-  }
 }
 
 occlComm_t Communicator::handle() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return comm();
-}
-
-Communicator::PointToPointSlot& Communicator::free_slot(bool receives) {
-  PointToPointSlot* least = nullptr;
-  std::size_t alike = 0;
-  for (PointToPointSlot& slot : slots_) {
-    if (!is_busy(slot.stream)) {
-      slot.keys.clear();
-      slot.receives = receives;
-      return slot;
-    }
-    if (slot.receives == receives) {
-      ++alike;
-      least = least == nullptr || slot.keys.size() < least->keys.size() ? &slot : least;
-    }
-  }
-  if (alike < kMaxPointToPointStreams) {
-    slots_.push_back({take_stream(settings_.device, settings_.high_priority), receives, {}});
-    return slots_.back();
-  }
-  return *least;
-}
-
-OpenregStream Communicator::point_to_point_stream(c10::ArrayRef<PointToPointKey> keys) {
-  PointToPointSlot* chosen = nullptr;
-  for (PointToPointSlot& slot : slots_) {
-    const bool shares = std::any_of(keys.begin(), keys.end(), [&](const PointToPointKey& key) {
-      return std::find(slot.keys.begin(), slot.keys.end(), key) != slot.keys.end();
-    });
-    if (!shares || !is_busy(slot.stream)) {
-      continue;
-    }
-    if (chosen == nullptr) {
-      chosen = &slot;
-      continue;
-    }
-    // A batch that continues several sequences: it runs in one and waits for the others.
-    order_after(chosen->stream, slot.stream);
-  }
-  if (chosen == nullptr) {
-    chosen = &free_slot(std::any_of(keys.begin(), keys.end(),
-                                    [](const PointToPointKey& key) { return key.receives; }));
-  }
-  chosen->keys.insert(chosen->keys.end(), keys.begin(), keys.end());
-  return chosen->stream;
 }
 
 occlRedOp_t Communicator::premul_sum(const c10d::ReduceOp& op, c10::ScalarType dtype) {

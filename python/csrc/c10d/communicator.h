@@ -19,19 +19,12 @@
 #include "python/csrc/c10d/errors.h"
 #include "python/csrc/c10d/failure_report.h"
 #include "python/csrc/c10d/lookout.h"
+#include "python/csrc/c10d/message_streams.h"
 #include "python/csrc/c10d/store_adapter.h"
 #include "python/csrc/runtime/device.h"
 #include "python/csrc/runtime/stream.h"
 
 namespace torch_openreg {
-
-// What point-to-point operations are ordered by: first in, first out for each of these.
-struct PointToPointKey {
-  int peer;
-  int tag;
-  bool receives;
-  bool operator==(const PointToPointKey&) const = default;
-};
 
 // Not thread-safe unless a method says so: ProcessGroupOCCL issues under its lock.
 class Communicator final : public c10::intrusive_ptr_target {
@@ -77,9 +70,8 @@ class Communicator final : public c10::intrusive_ptr_target {
 
   // Where asynchronous collectives run.
   const OpenregStream& stream() const { return stream_; }
-  // Where point-to-point operations with these keys run: they wait for none but earlier ones of the
-  // same key. Operations that a peer answers in another order must not queue behind each other.
-  OpenregStream point_to_point_stream(c10::ArrayRef<PointToPointKey> keys);
+  // Where sends and receives run.
+  MessageStreams& message_streams() { return message_streams_; }
 
   // Sees to it that messages to and from the ranks of `keys` fail when those end, also before they
   // join. Without the interpreter lock.
@@ -122,18 +114,12 @@ class Communicator final : public c10::intrusive_ptr_target {
   void tell_if_failed() const;
 
  private:
-  struct PointToPointSlot {
-    OpenregStream stream;
-    bool receives;                      // some of what goes there; else all of it are sends
-    std::vector<PointToPointKey> keys;  // of what was queued since it was last empty
-  };
   struct PremulSum {
     c10::ScalarType dtype;
     double real, imaginary;
     occlRedOp_t operation;
   };
 
-  PointToPointSlot& free_slot(bool receives);
   // comm_, but nullptr in a forked child: it is the parent's. With mutex_ held.
   occlComm_t comm() const { return in_bad_fork() ? nullptr : comm_; }
 
@@ -145,7 +131,7 @@ class Communicator final : public c10::intrusive_ptr_target {
   std::vector<bool> looked_for_;           // by rank
   std::unique_ptr<Lookout> lookout_;
   const OpenregStream stream_;
-  std::vector<PointToPointSlot> slots_;
+  MessageStreams message_streams_;
   std::vector<PremulSum> premul_sums_;
 
   std::atomic<bool> all_joined_;

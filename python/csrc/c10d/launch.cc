@@ -105,7 +105,7 @@ ProcessGroupOCCL::Launch ProcessGroupOCCL::begin(Call& call, c10::ArrayRef<Point
   const OpenregStream current = current_stream(call.device());
   if (!keys.empty()) {
     launch.communicator->look_for(keys, *launch.group);
-    launch.stream = launch.communicator->point_to_point_stream(keys);
+    launch.stream = launch.communicator->message_streams().next(keys);
     launch.sequence = ++point_to_point_sequence_;
   } else {
     launch.stream = call.asynchronous ? launch.communicator->stream() : current;

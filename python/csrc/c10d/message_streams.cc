@@ -1,0 +1,94 @@
+#include "python/csrc/c10d/message_streams.h"
+
+#include <algorithm>
+
+#include "python/csrc/c10d/event_pool.h"
+#include "python/csrc/c10d/stream_cache.h"
+
+namespace torch_openreg {
+namespace {
+
+// Of each kind: none is behind one of the other kind, which may be what its peer waits for.
+constexpr std::size_t kMaxStreams = 64;
+
+bool is_among(c10::ArrayRef<PointToPointKey> keys, const PointToPointKey& key) {
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
+}  // namespace
+
+bool MessageStreams::Slot::shares_any(c10::ArrayRef<PointToPointKey> others) const {
+  return std::any_of(others.begin(), others.end(),
+                     [&](const PointToPointKey& key) { return is_among(keys, key); });
+}
+
+// What has these keys may wait for all that is queued here if it has to anyway, or if all is of one
+// kind. A receive behind a batch and a send would not begin where its peer has the same.
+bool MessageStreams::Slot::may_take(c10::ArrayRef<PointToPointKey> others) const {
+  const auto is_alike = [&](const PointToPointKey& key) {
+    return key.receives == others.front().receives;
+  };
+  const bool one_kind = std::all_of(keys.begin(), keys.end(), is_alike) &&
+                        std::all_of(others.begin(), others.end(), is_alike);
+  return one_kind || std::all_of(keys.begin(), keys.end(),
+                                 [&](const PointToPointKey& key) { return is_among(others, key); });
+}
+
+MessageStreams::~MessageStreams() {
+  for (const Slot& slot : slots_) {
+    give_stream_back(slot.stream, high_priority_);
+  }
+}
+
+MessageStreams::Slot& MessageStreams::free_slot(bool receives) {
+  Slot* least = nullptr;
+  std::size_t alike = 0;
+  for (Slot& slot : slots_) {
+    if (!is_busy(slot.stream)) {
+      slot.keys.clear();
+      slot.receives = receives;
+      return slot;
+    }
+    if (slot.receives == receives) {
+      ++alike;
+      least = least == nullptr || slot.keys.size() < least->keys.size() ? &slot : least;
+    }
+  }
+  if (alike < kMaxStreams) {
+    slots_.push_back({take_stream(device_, high_priority_), receives, {}});
+    return slots_.back();
+  }
+  return *least;
+}
+
+OpenregStream MessageStreams::next(c10::ArrayRef<PointToPointKey> keys) {
+  Slot* chosen = nullptr;
+  std::vector<OpenregStream> earlier;  // where what it continues is queued, if not in `chosen`
+  for (Slot& slot : slots_) {
+    if (!slot.shares_any(keys) || !is_busy(slot.stream)) {
+      continue;
+    }
+    if (chosen == nullptr && slot.may_take(keys)) {
+      chosen = &slot;
+    } else {
+      earlier.push_back(slot.stream);
+    }
+  }
+  if (chosen == nullptr) {
+    chosen = &free_slot(std::any_of(keys.begin(), keys.end(),
+                                    [](const PointToPointKey& key) { return key.receives; }));
+  }
+  for (const OpenregStream& stream : earlier) {
+    if (stream.handle != chosen->stream.handle) {
+      order_after(chosen->stream, stream);
+    }
+  }
+  for (const PointToPointKey& key : keys) {
+    if (!is_among(chosen->keys, key)) {
+      chosen->keys.push_back(key);
+    }
+  }
+  return chosen->stream;
+}
+
+}  // namespace torch_openreg
