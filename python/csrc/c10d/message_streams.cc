@@ -22,16 +22,11 @@ bool MessageStreams::Slot::shares_any(c10::ArrayRef<PointToPointKey> others) con
                      [&](const PointToPointKey& key) { return is_among(keys, key); });
 }
 
-// What has these keys may wait for all that is queued here if it has to anyway, or if all is of one
-// kind. A receive behind a batch and a send would not begin where its peer has the same.
+// What has these keys has to wait for all that is queued here. Else it is not to: a receive behind
+// a batch and a send that follows the batch would not begin where its peer has the same.
 bool MessageStreams::Slot::may_take(c10::ArrayRef<PointToPointKey> others) const {
-  const auto is_alike = [&](const PointToPointKey& key) {
-    return key.receives == others.front().receives;
-  };
-  const bool one_kind = std::all_of(keys.begin(), keys.end(), is_alike) &&
-                        std::all_of(others.begin(), others.end(), is_alike);
-  return one_kind || std::all_of(keys.begin(), keys.end(),
-                                 [&](const PointToPointKey& key) { return is_among(others, key); });
+  return std::all_of(keys.begin(), keys.end(),
+                     [&](const PointToPointKey& key) { return is_among(others, key); });
 }
 
 MessageStreams::~MessageStreams() {
