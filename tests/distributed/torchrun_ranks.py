@@ -67,7 +67,8 @@ def train_on_after_a_death():
         while True:
             step(None, size)
     except dist.DistBackendError as error:
-        print(f"rank {rank} noticed after {time.monotonic() - begin:.3f} s: {error}", flush=True)
+        # In one write, though torchrun's ranks do not buffer: not mixed with another rank's line.
+        sys.stdout.write(f"rank {rank} noticed after {time.monotonic() - begin:.3f} s: {error}\n")
     group = dist.shrink_group([size - 1], shrink_flags=dist.distributed_c10d.SHRINK_ABORT)
     after = [step(group, size - 1) for _ in range(3)]
     assert after[-1] < after[0] < before[0], (before, after)
