@@ -108,15 +108,13 @@ Status ReadExcluded(const Comm& comm, const int* ranks, int count, std::vector<b
 
 // What ends a communicator for the ranks that still use it when this one shrinks it.
 Status EndedByShrink(Comm& parent, const std::vector<bool>& excluded) {
-  constexpr size_t kMostText = 200;
-  std::string left_out;
-  for (int r = 0; r < parent.nranks() && left_out.size() < kMostText; ++r) {
-    if (!excluded[r]) continue;
-    left_out += (left_out.empty() ? " without rank(s) " : ", ") + parent.peers.Name(r);
-  }
+  constexpr size_t kMostText = 183;
+  const std::string left_out =
+      parent.peers.Names(kMostText, [&](int r) { return bool{excluded[r]}; });
   parent.peers.Refresh();
-  return Error(occlAborted, "communicator %s was shrunk by rank %s%s%s", parent.name(),
-               parent.peers.Name(parent.rank()).c_str(), left_out.c_str(),
+  return Error(occlAborted, "communicator %s was shrunk by rank %s%s%s%s", parent.name(),
+               parent.peers.Name(parent.rank()).c_str(),
+               left_out.empty() ? "" : " without rank(s) ", left_out.c_str(),
                parent.TellDeaths().c_str());
 }
 

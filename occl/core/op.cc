@@ -210,13 +210,14 @@ void CommOp::CheckWait() {
 }
 
 void CommOp::ShowWait() {
-  constexpr size_t kMostText = 120;
-  std::string ranks;
-  for (int r = 0; r < comm_->nranks() && ranks.size() < kMostText; ++r) {
-    if (r == comm_->rank() || !WaitsFor(r)) continue;
-    ranks += (ranks.empty() ? " for rank(s) " : ", ") + comm_->peers.Name(r);
+  constexpr size_t kMostText = 107;
+  std::string ranks =
+      comm_->peers.Names(kMostText, [this](int r) { return r != comm_->rank() && WaitsFor(r); });
+  if (!ranks.empty()) {
+    ranks.insert(0, " for rank(s) ");
+  } else if (TakesFromAny()) {
+    ranks = " for any rank";
   }
-  if (ranks.empty() && TakesFromAny()) ranks = " for any rank";
   if (ranks.empty()) {  // behind another operation, which tells for itself, or for its own data
     notice_.reset();
     return;

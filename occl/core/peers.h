@@ -32,6 +32,16 @@ class Peers {
   const char* HowItEnded(int rank) const;
   // "2 (pid 4711)", "2 (which has not joined)"
   std::string Name(int rank) const;
+  // "1 (pid 7), 2 (pid 9)": the ranks that `which`, bool(int), says yes to, until that is `most`
+  // bytes long.
+  template <typename F>
+  std::string Names(size_t most, F which) const {
+    std::string names;
+    for (int r = 0; r < segment_->nranks() && names.size() < most; ++r) {
+      if (which(r)) names += (names.empty() ? "" : ", ") + Name(r);
+    }
+    return names;
+  }
 
  private:
   // What the lock of a rank tells that the pidfd does not.
