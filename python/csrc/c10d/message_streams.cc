@@ -15,6 +15,12 @@ bool is_among(c10::ArrayRef<PointToPointKey> keys, const PointToPointKey& key) {
   return std::find(keys.begin(), keys.end(), key) != keys.end();
 }
 
+// Else all are sends.
+bool any_receives(c10::ArrayRef<PointToPointKey> keys) {
+  return std::any_of(keys.begin(), keys.end(),
+                     [](const PointToPointKey& key) { return key.receives; });
+}
+
 }  // namespace
 
 bool MessageStreams::Slot::shares_any(c10::ArrayRef<PointToPointKey> others) const {
@@ -22,9 +28,7 @@ bool MessageStreams::Slot::shares_any(c10::ArrayRef<PointToPointKey> others) con
                      [&](const PointToPointKey& key) { return is_among(keys, key); });
 }
 
-// What has these keys has to wait for all that is queued here. Else it is not to: a receive behind
-// a batch and a send that follows the batch would not begin where its peer has the same.
-bool MessageStreams::Slot::may_take(c10::ArrayRef<PointToPointKey> others) const {
+bool MessageStreams::Slot::precedes(c10::ArrayRef<PointToPointKey> others) const {
   return std::all_of(keys.begin(), keys.end(),
                      [&](const PointToPointKey& key) { return is_among(others, key); });
 }
@@ -41,16 +45,15 @@ MessageStreams::Slot& MessageStreams::free_slot(bool receives) {
   for (Slot& slot : slots_) {
     if (!is_busy(slot.stream)) {
       slot.keys.clear();
-      slot.receives = receives;
       return slot;
     }
-    if (slot.receives == receives) {
+    if (any_receives(slot.keys) == receives) {
       ++alike;
       least = least == nullptr || slot.keys.size() < least->keys.size() ? &slot : least;
     }
   }
   if (alike < kMaxStreams) {
-    slots_.push_back({take_stream(device_, high_priority_), receives, {}});
+    slots_.push_back({take_stream(device_, high_priority_), {}});
     return slots_.back();
   }
   return *least;
@@ -63,15 +66,16 @@ OpenregStream MessageStreams::next(c10::ArrayRef<PointToPointKey> keys) {
     if (!slot.shares_any(keys) || !is_busy(slot.stream)) {
       continue;
     }
-    if (chosen == nullptr && slot.may_take(keys)) {
+    // Nowhere else: a receive behind a batch and a send that follows the batch would not begin
+    // where its peer has the same.
+    if (chosen == nullptr && slot.precedes(keys)) {
       chosen = &slot;
     } else {
       earlier.push_back(slot.stream);
     }
   }
   if (chosen == nullptr) {
-    chosen = &free_slot(std::any_of(keys.begin(), keys.end(),
-                                    [](const PointToPointKey& key) { return key.receives; }));
+    chosen = &free_slot(any_receives(keys));
   }
   for (const OpenregStream& stream : earlier) {
     if (stream.handle != chosen->stream.handle) {

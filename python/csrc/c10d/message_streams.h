@@ -35,11 +35,11 @@ class MessageStreams {
  private:
   struct Slot {
     OpenregStream stream;
-    bool receives;                      // some of what goes there; else all of it are sends
     std::vector<PointToPointKey> keys;  // of what was queued since it was last empty
 
     bool shares_any(c10::ArrayRef<PointToPointKey> others) const;
-    bool may_take(c10::ArrayRef<PointToPointKey> others) const;
+    // What has these keys has to wait for all that is queued here.
+    bool precedes(c10::ArrayRef<PointToPointKey> others) const;
   };
   Slot& free_slot(bool receives);
 
