@@ -33,17 +33,21 @@ bool is_host_scalar(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().is_cpu() && tensor.dim() == 0;
 }
 
+// `copy`, which is to stand for `tensor`, takes part in type promotion as that does.
+at::Tensor promoting_as(const at::Tensor& tensor, at::Tensor copy) {
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+    copy.unsafeGetTensorImpl()->set_wrapped_number(true);
+  }
+  return copy;
+}
+
 at::Tensor to_meta(const at::Tensor& tensor) {
   if (!tensor.defined()) {
     return tensor;
   }
-  at::Tensor meta =
-      at::_ops::empty_strided::call(tensor.sym_sizes(), tensor.sym_strides(), tensor.scalar_type(),
-                                    std::nullopt, c10::Device(c10::DeviceType::Meta), std::nullopt);
-  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
-    meta.unsafeGetTensorImpl()->set_wrapped_number(true);
-  }
-  return meta;
+  return promoting_as(tensor, at::_ops::empty_strided::call(
+                                  tensor.sym_sizes(), tensor.sym_strides(), tensor.scalar_type(),
+                                  std::nullopt, c10::Device(c10::DeviceType::Meta), std::nullopt));
 }
 
 // The CPU's. Ones are in every function's domain.
@@ -54,10 +58,7 @@ at::Tensor to_ones(const at::Tensor& tensor) {
   at::Tensor ones =
       at::detail::empty_strided_cpu(tensor.sizes(), tensor.strides(), tensor.scalar_type());
   at::_ops::fill__Scalar::redispatch(DispatchKeySet(DispatchKey::CPU), ones, 1);
-  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
-    ones.unsafeGetTensorImpl()->set_wrapped_number(true);
-  }
-  return ones;
+  return promoting_as(tensor, std::move(ones));
 }
 
 // What an operator does to tensors that stand for its own.
@@ -101,8 +102,8 @@ bool is_small_pointwise(const c10::OperatorHandle& op, const Stack& arguments) {
       return;
     }
     const auto sizes = tensor.sizes();
-    const auto span = at::detail::computeStorageNbytes(sizes, tensor.strides(), 1);
-    small = tensor.layout() == at::kStrided && !tensor.is_quantized() && span <= kFewElements;
+    small = tensor.layout() == at::kStrided && !tensor.is_quantized() &&
+            at::detail::computeStorageNbytes(sizes, tensor.strides(), 1) <= kFewElements;
     extents.resize(std::max(extents.size(), sizes.size()), 1);
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       extents[i] = std::max(extents[i], sizes[sizes.size() - 1 - i]);
@@ -201,11 +202,7 @@ class OperatorTask final : public DeferredTask {
         return snapshots.take(tensor);
       }
       // The host may write to its tensors before the device comes to read them.
-      at::Tensor copy = at::_ops::clone::call(tensor, std::nullopt);
-      if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
-        copy.unsafeGetTensorImpl()->set_wrapped_number(true);
-      }
-      return copy;
+      return promoting_as(tensor, at::_ops::clone::call(tensor, std::nullopt));
     });
   }
 
